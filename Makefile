@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+# The front door: `make help` lists what it opens. Nothing is installed outside of .venv, and what
+# is built goes to _build.
+
+PYTHON ?= python3
+VENV := .venv
+PY ?= $(VENV)/bin/python
+ARGS ?=
+
+# The chapters measure, so nothing runs beside anything else, whatever -j says.
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help book html test lab record doctor bench clean distclean
+
+# Start-up files in a reader's IPython profile are not part of the book.
+export IPYTHONDIR := $(CURDIR)/_build/ipython
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+
+book: $(VENV)/.book html ## install what the book needs, run the chapters, render the pages
+
+# The tests build the book with this rule and their own Python (PY=...), so there is one command.
+# Sphinx warns of a page only when it reads it: after a failure every page must be read again.
+html:
+	$(PY) -m sphinx -n -W --keep-going -b html -d _build/doctrees . _build/html || \
+	  { rm -f _build/doctrees/environment.pickle; exit 1; }
+	@echo "The book is in $(CURDIR)/_build/html/index.html"
+
+test: $(VENV)/.dev ## check style and types, build the book, run all tests (ARGS='-k word')
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m pytest $(ARGS)
+
+# The server's root is the whole tree, so that the models' C can be edited beside the chapters.
+lab: $(VENV)/.book ## open the chapters in JupyterLab
+	$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+
+record: $(VENV)/.book ## run the chapters and keep what they measure as reference runs in results/
+	CONTENDED_RECORD=1 $(PY) -m nbconvert --execute --to notebook --output-dir _build/record \
+	  notebooks/*.ipynb
+
+doctor: ## what this machine has, what it lacks, and the command that adds it
+	@PYTHONPATH=src $(PYTHON) -m contended.doctor $(ARGS)
+
+bench: $(VENV)/.dev ## time the harness and the builds (minutes; leave the machine alone)
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script; done
+
+clean: ## remove the built book and the tools' caches
+	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean ## the same, and .venv
+	rm -rf $(VENV) src/*.egg-info
+
+# One environment, filled in two steps, each with a stamp that is newer than what it depends on:
+# a reader of the book does not wait for browser drivers and type checkers, and whoever tests gets
+# everything in one run of pip. Build isolation is off so that the build backend is pinned as well.
+$(VENV)/.made: tools/venv.sh
+	@tools/venv.sh $(PYTHON) $(VENV)
+	@touch $@
+
+$(VENV)/.book: $(VENV)/.made pyproject.toml constraints.txt
+	$(call install,book)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
+	$(call install,book$(comma)course$(comma)dev)
+	@touch $(VENV)/.book $@
+
+comma := ,
+pip = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+define install
+@echo "Installing the pinned packages ($(1)) into $(VENV): a minute or two the first time"
+@$(pip) setuptools
+@$(pip) --no-build-isolation -e '.[$(1)]'
+endef

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""What all tests share: the tree's root, the built book, and no silent skips in CI."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _skip_is_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Under CI=true everything is installed, so a skip means that something was not tested."""
+    if os.environ.get("CI") != "true" or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    report.outcome = "failed"
+    report.longrepr = f"CI=true allows no skipped test. {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _skip_is_failure(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _skip_is_failure(report)
+    return report
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The top of the tree."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def book(root: Path) -> Path:
+    """The directory of the rendered book, built now by the Makefile's own command."""
+    done = subprocess.run(
+        ["make", "--no-print-directory", "html", f"PY={sys.executable}"],
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    # One failure that shows the build's own words, rather than one traceback for each test.
+    assert done.returncode == 0, f"the book does not build:\n{done.stdout[-6000:]}"
+    return root / "_build" / "html"

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: MIT
+"""What the tests of measuring share: a scratch home, the command line, who is still alive."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from contended import native
+
+MODELS = Path(__file__).resolve().parent / "models"
+CPUS = sorted(os.sched_getaffinity(0))
+
+two_cpus = pytest.mark.skipif(
+    len(CPUS) < 2, reason=f"needs two CPUs, and only CPU {CPUS[0]} may be used"
+)
+
+
+def fifo_allowed() -> bool:
+    """May this process use SCHED_FIFO, and does the kernel keep such tasks in bounds?"""
+    limit = Path("/proc/sys/kernel/sched_rt_runtime_us")
+    if not limit.exists() or int(limit.read_text()) < 0:
+        return False
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    return True
+
+
+def without_sched_fifo(command: Sequence[str]) -> list[str]:
+    """The command, as somebody who may not use SCHED_FIFO would run it."""
+    without = ["prlimit", "--rtprio=0:0"]
+    return [*without, *_without_capability("sys_nice"), *command]
+
+
+def without_overrides(command: Sequence[str]) -> list[str]:
+    """The command, for whom file permissions count even if it is root's."""
+    return [*_without_capability("dac_override", "dac_read_search"), *command]
+
+
+def _without_capability(*names: str) -> list[str]:
+    if os.geteuid() != 0:
+        return []
+    dropped = ",".join(f"-{name}" for name in names)
+    return ["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}"]
+
+
+@dataclass(frozen=True)
+class Cli:
+    """`contended` in a process of its own, with a home and a cache of its own."""
+
+    home: Path
+    cache: Path
+    python: Sequence[str] = (sys.executable, "-m", "contended.cli")
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "CONTENDED_HOME": str(self.home),
+            "CONTENDED_CACHE": str(self.cache),
+            "PYTHONUNBUFFERED": "",  # it changes C's buffering as well
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+
+    def run(
+        self,
+        *args: str | Path,
+        env: Mapping[str, str] | None = None,
+        wrap: Callable[[Sequence[str]], list[str]] = list,
+        cwd: Path | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            wrap([*self.python, *map(str, args)]),
+            env={**self.env, **(env or {})},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def start(
+        self, *args: str | Path, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """In a session of its own, as a terminal would start it."""
+        return subprocess.Popen(
+            [*self.python, *map(str, args)],
+            env={**self.env, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def alive(self) -> dict[int, str]:
+        """Every process that was started with this object's environment, however indirectly.
+
+        By its number: its name and its command line.
+        """
+        mark = f"CONTENDED_CACHE={self.cache}".encode()
+        found = {}
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (place / "environ").read_bytes().split(b"\0"):
+                    command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    found[int(place.name)] = (place / "comm").read_text().strip() + ": " + command
+            except OSError:
+                continue  # it ended just now, or is somebody else's
+        return found
+
+    def files(self) -> list[str]:
+        """What is in the cache, without folders."""
+        return sorted(p.name for p in self.cache.rglob("*") if not p.is_dir())
+
+
+def make_home(where: Path, *models: str) -> Path:
+    """A copy of csrc with three of its models, and models of tests/models added to it."""
+    shutil.copytree(native.home() / "csrc", where / "csrc")
+    for file in (where / "csrc" / "models").glob("*.c"):
+        if file.stem not in ("lockref_degrade", "measuring", "pingpong"):
+            file.unlink()
+    for name in models:
+        shutil.copy(MODELS / f"{name}.c", where / "csrc" / "models")
+    return where
+
+
+def eventually(condition: Callable[[], bool], *, seconds: float = 30) -> bool:
+    """Wait for it; a machine that is busy gets its time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def one_line(text: str) -> str:
+    """The line, if it is just one."""
+    assert text.endswith("\n"), text
+    assert text.count("\n") == 1, text
+    assert "Traceback" not in text
+    return text.strip()
+
+
+def children(pid: int) -> list[int]:
+    """The processes whose parent is `pid`, zombies too."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
+        except OSError:
+            continue  # it ended just now
+        if int(parent) == pid:
+            found.append(int(stat.parent.name))
+    return found
