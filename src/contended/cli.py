@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: MIT
+"""The command line: parse, call, print. Errors are one line; nothing is left half-written."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from contended import __version__
+from contended.errors import ContendedError, UsageError
+
+STDOUT = Path("-")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status is 0, 1 (it did not work) or 2 (the call was wrong)."""
+    args = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = args.command
+    try:
+        status = command(args)
+        sys.stdout.flush()  # here, where a full disk or a closed pipe is still ours to report
+        return status
+    except ContendedError as error:
+        sys.stderr.write(f"contended: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        # A terminal has just echoed ^C.
+        start = "\n" if sys.stderr.isatty() else ""
+        sys.stderr.write(f"{start}contended: interrupted, nothing was written\n")
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python must not complain again at its own exit.
+        _drop_output()
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EFBIG):
+            raise
+        _drop_output()
+        sys.stderr.write(f"contended: cannot write to standard output: {error.strerror}\n")
+        return 1
+
+
+def _drop_output() -> None:
+    """What standard output still holds back can go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="contended", description="Linux VFS scalability bugs: reproduce, patch, measure."
+    )
+    parser.add_argument("--version", action="version", version=f"contended {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    cases = commands.add_parser("cases", help="list the nine cases and what is published of them")
+    cases.add_argument("--json", action="store_true", help="as JSON on standard output")
+    cases.set_defaults(command=_cases)
+
+    doctor = commands.add_parser("doctor", help="say what this machine has and lacks")
+    doctor.add_argument("--json", action="store_true", help="as JSON on standard output")
+    doctor.set_defaults(command=_doctor)
+
+    measure = commands.add_parser(
+        "measure",
+        help="run a case's C model",
+        description="Run a C model's variants, interleaved and pinned, and compare them.",
+    )
+    measure.add_argument("slug", metavar="SLUG", help="a case, or another model of csrc/models")
+    measure.add_argument("--variants", type=_names, metavar="A,B", help="default: all")
+    measure.add_argument("--threads", type=_counts, metavar="1,2", help="default: 1, 2, 4, ...")
+    measure.add_argument("--repeats", type=int, default=7, metavar="K", help="default: 7")
+    measure.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the model",
+    )
+    measure.add_argument(
+        "--metric",
+        default="ops_per_s",
+        metavar="NAME",
+        help="ops_per_s (default), ns_per_op, latency_us, or COUNTER_per_op",
+    )
+    measure.add_argument(
+        "--think", type=int, default=0, metavar="NS", help="work between operations, nanoseconds"
+    )
+    measure.add_argument(
+        "--ops",
+        type=int,
+        default=0,
+        metavar="N",
+        help="make each slice N operations of each thread, instead of a time",
+    )
+    measure.add_argument(
+        "--sched",
+        choices=("auto", "fifo", "other"),
+        default="auto",
+        help="auto: SCHED_FIFO where it is allowed and safe; fifo: or an error; other: never",
+    )
+    measure.add_argument("--json", type=Path, metavar="FILE|-", help="write the result as JSON")
+    measure.set_defaults(command=_measure)
+    return parser
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError("give at least one name")
+    return names
+
+
+def _counts(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list like 1,2,4") from error
+
+
+def _setting(text: str) -> tuple[str, int]:
+    name, equals, value = text.partition("=")
+    try:
+        if equals:
+            return name, int(value)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not like name=123")
+
+
+def _cases(args: argparse.Namespace) -> int:
+    from contended import cases, report
+
+    known = cases.all()
+    if args.json:
+        sys.stdout.write(json.dumps([asdict(case) for case in known], indent=2) + "\n")
+        return 0
+    rows = [["chapter", "slug", "title"]]
+    rows += [[f"{case.chapter:02}", case.slug, case.title] for case in known]
+    sys.stdout.write(report.columns(rows) + "\n")
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from contended import doctor
+
+    return doctor.main(["--json"] if args.json else [])
+
+
+def _measure(args: argparse.Namespace) -> int:
+    from contended import measure, report
+
+    _check_slug(args.slug)
+    if args.json is not None:
+        _check_writable(args.json)
+    with _progress() as progress:
+        measurement = measure.measure(
+            args.slug,
+            variants=args.variants,
+            threads=args.threads,
+            repeats=args.repeats,
+            params=dict(args.set),
+            think_ns=args.think,
+            metric=args.metric,
+            ops=args.ops,
+            sched=args.sched,
+            progress=progress,
+        )
+    if args.json is not None:
+        measurement.save(args.json)
+    if args.json != STDOUT:
+        sys.stdout.write(report.measurement_text(measurement) + "\n")
+    for failure in measurement.failures:
+        sys.stderr.write(
+            f"contended: {args.slug}, variant {failure.variant}, {failure.threads} threads: "
+            f"{failure.reason}\n"
+        )
+    return 1 if measurement.failures else 0
+
+
+def _check_slug(slug: str) -> None:
+    from contended import cases, native
+
+    have = native.available()
+    if slug in have:
+        return
+    known = [case.slug for case in cases.all()]
+    listed = ", ".join(have)
+    if slug in known:
+        raise UsageError(f"{slug} has no C model yet; what can be measured: {listed}")
+    raise UsageError(f"no case or model {slug!r}; what can be measured: {listed}")
+
+
+def _check_writable(path: Path) -> None:
+    """Better to find out before a long measurement than after it."""
+    if path == STDOUT:
+        return
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: name a file, or - for standard output")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}: make it first")
+    # A pipe or a device is written to; a file is replaced, which is up to its folder.
+    if not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
+        raise UsageError(f"{path} cannot be written: choose a file in a folder that can")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on a terminal, nothing in a pipe or a file."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(unit="run", leave=False) as bar:
+
+        def update(done: int, planned: int) -> None:
+            bar.total = planned
+            bar.update(done - bar.n)
+
+        yield update
+
+
+if __name__ == "__main__":
+    sys.exit(main())

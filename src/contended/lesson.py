@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: MIT
+"""What the chapters need beyond measuring: predictions, reference runs, boxes, numbers for prose.
+
+Everything here shows itself in JupyterLab and in the rendered book alike, and degrades to text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from contended import cases, native, report, results
+from contended.errors import ContendedError, UsageError
+from contended.measure import TooFewCpus
+from contended.results import Measurement
+from contended.today import NotAllowed
+
+RECORD = "CONTENDED_RECORD"
+_T = TypeVar("_T", int, str)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A titled note; `kind` is a class of the book's theme: "note", "tip" or "warning"."""
+
+    title: str
+    text: str
+    kind: str = "note"
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<div class="admonition {escape(self.kind)}" '
+            'style="border-left: 0.25em solid #0072b2; padding: 0.5em 1em">'
+            f'<p class="admonition-title"><strong>{escape(self.title)}</strong></p>'
+            f"<p>{escape(self.text)}</p></div>"
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.title}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A question with a number to commit to before the result is shown.
+
+    Attributes:
+        question: What is asked.
+        unit: The unit of the answer, e.g. "times".
+        guess: The reader's number, or None as long as there is none.
+    """
+
+    question: str
+    unit: str
+    guess: float | None
+
+    def reveal(self, answer: float) -> Box:
+        """The guess beside what was measured."""
+        found = f"Measured here: {answer:,.3g} {self.unit}."
+        if self.guess is None:
+            return Box("No guess was made", f"{self.question} {found}", "tip")
+        if self.guess * answer <= 0:  # no factor leads from the one to the other
+            return Box("Your guess", f"{self.guess:,.3g} {self.unit}. {found}", "tip")
+        off = max(self.guess / answer, answer / self.guess)
+        verdict = "Well predicted." if off < 1.5 else f"Off by a factor of {off:,.2g}."
+        return Box("Your guess", f"{self.guess:,.3g} {self.unit}. {found} {verdict}", "tip")
+
+    def _repr_html_(self) -> str:
+        said = "no guess yet" if self.guess is None else f"{self.guess:,.3g} {self.unit}"
+        return Box("Predict", f"{self.question} ({said})", "tip")._repr_html_()
+
+    def __repr__(self) -> str:
+        said = "no guess yet" if self.guess is None else f"{self.guess:,.3g} {self.unit}"
+        return f"{self.question} ({said})"
+
+
+def predict(question: str, *, unit: str, guess: float | None = None) -> Prediction:
+    """Ask for a number before the result is shown; edit `guess` and run the cell again."""
+    return Prediction(question, unit, guess)
+
+
+def reference(name: str) -> Path:
+    """Where the reference run "slug/label" is kept: `results/slug/label.json`."""
+    return native.home() / "results" / f"{name}.json"
+
+
+def recorded(name: str) -> Measurement:
+    """The reference run "slug/label", measured on another occasion; its provenance says where."""
+    return results.load(reference(name))
+
+
+_ONCE: dict[type[ContendedError], str] = {
+    TooFewCpus: "On a machine with two CPUs or more",
+    NotAllowed: "Where private mount namespaces are allowed",
+    native.MissingPackage: "Once the package is installed",
+}
+
+
+def live(name: str, run: Callable[[], Measurement], *, may_fail: bool = False) -> Measurement:
+    """Measure now or, where this machine does not allow it, show the reference run and say so.
+
+    That is where there are too few CPUs, no private mount namespace (`contended.today`), or not
+    the library that the model needs.
+
+    Args:
+        name: The reference run, "slug/label".
+        run: Makes the measurement.
+        may_fail: Failed runs are what is to be shown: they are kept in `failures`, no error.
+
+    With `CONTENDED_RECORD=1` in the environment a live measurement becomes the reference run.
+    """
+    try:
+        measurement = run()
+    except (TooFewCpus, NotAllowed, native.MissingPackage) as lacking:
+        from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
+
+        if not reference(name).exists():
+            raise
+        display(  # type: ignore[no-untyped-call]
+            Box(
+                "Not measured on this machine",
+                f"{lacking}. What follows is the reference run results/{name}.json. "
+                f"{_ONCE[type(lacking)]}, run the notebook again.",
+                "warning",
+            )
+        )
+        return recorded(name)
+    if measurement.failures and not may_fail:
+        first = measurement.failures[0]
+        raise ContendedError(f"{measurement.case}, variant {first.variant}: {first.reason}")
+    if os.environ.get(RECORD) == "1":
+        reference(name).parent.mkdir(parents=True, exist_ok=True)
+        measurement.save(reference(name))
+    return measurement
+
+
+def sweep(
+    name: str, values: Iterable[_T], run: Callable[[_T], Measurement]
+) -> dict[_T, Measurement]:
+    """`live` for each of several values; the reference runs are called "name-value"."""
+    return {value: live(f"{name}-{value}", partial(run, value)) for value in values}
+
+
+def tell(name: str, value: float | str, form: str = "{:,.3g}") -> None:
+    """Give a number a name that prose can quote with the `glue:text` role.
+
+    Args:
+        name: What prose calls it; unique in the book, so start it with the chapter's slug.
+        value: The number, or a text as it is.
+        form: How it is written.
+    """
+    from myst_nb import glue
+
+    glue(name, value if isinstance(value, str) else form.format(value), display=False)
+
+
+def published(slug: str) -> Table:
+    """What the reports say of a case: figures with unit, circumstances and source."""
+    rows = []
+    for figure in cases.get(slug).published:
+        for place, value in enumerate(figure.values):
+            number = f"{value.low:,.10g}"
+            if value.high != value.low:
+                number += f" to {value.high:,.10g}"
+            if value.plus_minus is not None:
+                number += f" ± {value.plus_minus:,.10g}"
+            about = (figure.what, figure.workload) if place == 0 else ("", "")
+            rows.append((about[0], value.name, f"{number} {figure.unit}", about[1]))
+    return Table(
+        "Published figures; the sources are in src/contended/cases.toml",
+        ("what", "which", "value", "workload"),
+        rows,
+    )
+
+
+def excerpt(slug: str, *names: str) -> Any:
+    """Functions out of a model's C file as it is now, for display with syntax colours.
+
+    Args:
+        slug: The model.
+        names: Functions in the file; each is shown from its return type to its closing brace.
+
+    Raises:
+        UsageError: there is no such function in the file.
+    """
+    from IPython.display import Code
+
+    text = native.source(slug).read_text()
+    parts = []
+    for name in names:
+        found = re.search(
+            rf"^[a-z][^;{{}}]*?\b{re.escape(name)}\([^;{{}}]*\)\n{{.*?^}}", text, re.M | re.S
+        )
+        if not found:
+            raise UsageError(f"no function {name!r} in {native.source(slug).name}")
+        parts.append(found[0])
+    return Code("\n\n".join(parts), language="c")  # type: ignore[no-untyped-call]
+
+
+class Neighbour:
+    """A process that keeps one CPU busy, to show what company does to a measurement.
+
+    A context manager: the process does not outlive the block.
+    """
+
+    def __init__(self, cpu: int) -> None:
+        self._cpu = cpu
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def from_halfway(self, done: int, planned: int) -> None:
+        """For `measure(progress=...)`: move in when half of the runs are made."""
+        if self._process is None and 2 * done >= planned:
+            code = f"import os\nos.sched_setaffinity(0, {{{self._cpu}}})\nwhile True: pass"
+            self._process = subprocess.Popen([sys.executable, "-c", code])
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A small table: a caption, column heads and rows of ready-made text."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+    def _repr_html_(self) -> str:
+        def cells(row: Sequence[Any], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{escape(str(c))}</{tag}>" for c in row) + "</tr>"
+
+        return (
+            f'<table class="table"><caption>{escape(self.caption)}</caption>'
+            f"<thead>{cells(self.head, 'th')}</thead>"
+            f"<tbody>{''.join(cells(row, 'td') for row in self.rows)}</tbody></table>"
+        )
+
+    def __repr__(self) -> str:
+        return report.columns([list(map(str, self.head)), *[list(map(str, r)) for r in self.rows]])

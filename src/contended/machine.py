@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: MIT
+"""The machine that a number belongs to, read from the kernel and never guessed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+CPU_DIR = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """One cache as a CPU sees it; sizes in bytes, `shared_by` are CPU numbers."""
+
+    level: int
+    kind: str
+    size: int
+    line: int
+    shared_by: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpu:
+    """One CPU's place: which core, package and memory node it belongs to; -1 is unknown."""
+
+    number: int
+    core: int
+    package: int
+    node: int
+    siblings: tuple[int, ...]
+    caches: tuple[Cache, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the kernel says of this machine.
+
+    Attributes:
+        model: The CPU's model name.
+        cpus: The CPUs that this process may use, and their places.
+        kernel: The kernel's release.
+        governor: The frequency governor of the first CPU, or None where nothing governs it.
+        virtualized: The hypervisor's name, or None on bare metal as far as can be seen.
+    """
+
+    model: str
+    cpus: tuple[Cpu, ...]
+    kernel: str
+    governor: str | None
+    virtualized: str | None
+
+
+def allowed_cpus() -> list[int]:
+    """The CPUs that this process may run on, ascending: a container's set may have gaps."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def this_machine() -> Machine:
+    """Read the machine's description now."""
+    return Machine(
+        model=cpu_model(),
+        cpus=tuple(_cpu(number) for number in allowed_cpus()),
+        kernel=platform.release(),
+        governor=governor(),
+        virtualized=hypervisor(),
+    )
+
+
+def cpu_model() -> str:
+    """The CPU's model name as the kernel prints it, or its architecture."""
+    for line in _read(Path("/proc/cpuinfo")).splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model"):
+            return value.strip()
+    return platform.machine()
+
+
+def governor() -> str | None:
+    """The first CPU's frequency governor; None where the kernel does not control it."""
+    first = allowed_cpus()[0]
+    return _read(CPU_DIR / f"cpu{first}" / "cpufreq" / "scaling_governor") or None
+
+
+def hypervisor() -> str | None:
+    """The hypervisor as far as the guest can tell; None on bare metal."""
+    flags = next(
+        (x for x in _read(Path("/proc/cpuinfo")).splitlines() if x.startswith("flags")), ""
+    )
+    if "hypervisor" not in flags.split():
+        return None
+    for file in ("/sys/hypervisor/type", "/sys/class/dmi/id/sys_vendor"):
+        if name := _read(Path(file)):
+            return name
+    return "a hypervisor"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Something that a machine may or may not allow: whether it does, and what it is good for."""
+
+    name: str
+    there: bool
+    detail: str
+    gives: str
+
+
+def probes() -> tuple[Probe, ...]:
+    """Try, harmlessly and in child processes, what later chapters would like to use."""
+    cpus = allowed_cpus()
+    counters = hardware_counters()
+    namespaces = _succeeds("unshare", "--user", "--map-root-user", "--mount", "true")
+    return (
+        Probe(
+            "two CPUs or more",
+            len(cpus) > 1,
+            f"{len(cpus)} allowed",
+            "contention: without it only counts and single-threaded costs can be shown",
+        ),
+        Probe(
+            "SCHED_FIFO",
+            _succeeds(
+                sys.executable,
+                "-c",
+                "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))",
+            ),
+            "real-time priority, tried in a child process",
+            "runs that no other task interrupts, so a smaller spread",
+        ),
+        Probe(
+            "hardware counters",
+            counters,
+            "perf_event_open for CPU cycles " + ("works" if counters else "is refused"),
+            "cache misses and HITM from the processor itself (perf c2c)",
+        ),
+        Probe(
+            "mount namespaces",
+            namespaces,
+            "unshare --user --mount " + ("works" if namespaces else "is refused"),
+            "mounting without root and without touching the machine's own mounts",
+        ),
+        Probe(
+            "KVM",
+            os.access("/dev/kvm", os.R_OK | os.W_OK),
+            "/dev/kvm can be opened" if os.access("/dev/kvm", os.R_OK | os.W_OK) else "no /dev/kvm",
+            "virtual machines at full speed; without it QEMU translates, which counts but is slow",
+        ),
+    )
+
+
+def hardware_counters() -> bool:
+    """Does the kernel give this process a hardware cycle counter?
+
+    Most virtual machines have none. The call is perf_event_open(2), made directly because the
+    `perf` tool may not be installed.
+    """
+    number = {"x86_64": 298, "aarch64": 241}.get(platform.machine())
+    if number is None:
+        return False
+    # struct perf_event_attr: type PERF_TYPE_HARDWARE (0), size, config PERF_COUNT_HW_CPU_CYCLES
+    # (0), and in the flags word exclude_kernel and exclude_hv, which the unprivileged must set.
+    attr = struct.pack("=IIQQQQ", 0, 64, 0, 0, 0, 0) + struct.pack("=Q", 1 << 5 | 1 << 6)
+    buffer = ctypes.create_string_buffer(attr.ljust(64, b"\0"), 64)
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.syscall(number, buffer, 0, -1, -1, 0)
+    if fd < 0:
+        return False
+    os.close(fd)
+    return True
+
+
+def _succeeds(*command: str) -> bool:
+    try:
+        run = subprocess.run(command, capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return run.returncode == 0
+
+
+def commit() -> str | None:
+    """The repository's commit, with "+" for uncommitted changes; None outside a clone."""
+    here = Path(__file__).resolve().parent
+
+    def git(*args: str) -> str | None:
+        try:
+            run = subprocess.run(
+                ["git", "-C", str(here), *args],
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return run.stdout.strip() if run.returncode == 0 else None
+
+    head = git("rev-parse", "--short=12", "HEAD")
+    if head is None:
+        return None
+    return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def load_1min() -> float:
+    """The load average of the last minute: above 0 before a measurement means company."""
+    return os.getloadavg()[0]
+
+
+def now() -> str:
+    """The time in UTC as ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """CPU numbers out of the kernel's list format: "0-2,5" is 0, 1, 2, 5."""
+    numbers: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return tuple(numbers)
+
+
+def _cpu(number: int) -> Cpu:
+    place = CPU_DIR / f"cpu{number}"
+    nodes = sorted(place.glob("node[0-9]*"))
+    return Cpu(
+        number=number,
+        core=_int(place / "topology" / "core_id"),
+        package=_int(place / "topology" / "physical_package_id"),
+        node=int(nodes[0].name.removeprefix("node")) if nodes else -1,
+        siblings=parse_cpu_list(_read(place / "topology" / "thread_siblings_list")) or (number,),
+        caches=tuple(_cache(index) for index in sorted(place.glob("cache/index[0-9]*"))),
+    )
+
+
+def _cache(index: Path) -> Cache:
+    size = _read(index / "size")
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[-1:], 1)
+    return Cache(
+        level=_int(index / "level"),
+        kind=_read(index / "type") or "unknown",
+        size=int(size.rstrip("KMG") or 0) * unit,
+        line=_int(index / "coherency_line_size"),
+        shared_by=parse_cpu_list(_read(index / "shared_cpu_list")),
+    )
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _int(file: Path) -> int:
+    text = _read(file)
+    return int(text) if text.lstrip("-").isdigit() else -1

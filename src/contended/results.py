@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: MIT
+"""Typed results of measurements: what was seen, and on what machine, as JSON.
+
+This module knows nothing of how a measurement is made. A file that was edited by hand, cut short
+or written by another version is refused on load with a message that names the first wrong field.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from contended import stats
+from contended.errors import ContendedError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """The machine, software and circumstances that a number belongs to."""
+
+    cpu: str
+    cpus_allowed: list[int]
+    kernel: str
+    compiler: str
+    compiler_flags: str
+    python: str
+    contended: str
+    commit: str | None
+    governor: str | None
+    virtualized: str | None
+    load_1min: float
+    scheduler: str
+    started: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One phase of one run of one variant.
+
+    Attributes:
+        threads: How many pinned threads ran the operation.
+        repeat: Which repeat this is; samples with the same `threads`, `repeat` and `phase` were
+            taken back to back, so a ratio between variants pairs them.
+        phase: The phase's name; a model without phases has one, "run".
+        value: Median over the timed slices of the phase, in the measurement's unit.
+        low: The lowest slice.
+        high: The highest slice.
+        pingpong_ns: One-way cost of handing a cache line between the first two CPUs used,
+            measured just before this run; None with fewer than two CPUs.
+        start_skew_ns: Between the first and the last thread's start of the run.
+        stop_skew_ns: Between the first and the last thread's end of the run.
+        runq_wait_ns: Time that the run's threads were runnable but not running, summed.
+        counts: Operations ("ops") and the model's own counters in this phase, summed over threads.
+        latency_ns: Percentiles "p50", "p90", "p99" and the maximum "max" of what the model timed
+            itself, within 3%; empty if it times nothing.
+    """
+
+    threads: int
+    repeat: int
+    phase: str
+    value: float
+    low: float
+    high: float
+    pingpong_ns: float | None
+    start_skew_ns: float
+    stop_skew_ns: float
+    runq_wait_ns: float
+    counts: dict[str, int]
+    latency_ns: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A run that gave no sample, and why: a crash, a deadline, a broken invariant."""
+
+    variant: str
+    threads: int
+    repeat: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantResult:
+    """All samples of one variant; `counts` sums the samples' counts."""
+
+    samples: list[Sample] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioAt:
+    """A paired ratio between two variants at one thread count and phase."""
+
+    threads: int
+    phase: str
+    median: float
+    low: float
+    high: float
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Interleaved repeats of a case's variants.
+
+    Attributes:
+        case: The case's slug.
+        metric: What `Sample.value` is, with its unit in the name, e.g. "ops_per_s".
+        unit: The unit as it stands on an axis, e.g. "operations/s".
+        params: The model's parameters as they were set.
+        variants: By name, in the order asked for.
+        ratio: Keyed "after/before": every later variant over the first one. Above 1 means that
+            the later variant's value is larger.
+        failures: The runs that gave no sample.
+        provenance: Where and how.
+        recorded: True for a reference run that was loaded rather than measured just now.
+    """
+
+    case: str
+    metric: str
+    unit: str
+    params: dict[str, int]
+    variants: dict[str, VariantResult]
+    ratio: dict[str, list[RatioAt]]
+    failures: list[Failure]
+    provenance: Provenance
+    schema: int = SCHEMA
+    recorded: bool = False
+
+    def samples(
+        self, variant: str, *, threads: int | None = None, phase: str | None = None
+    ) -> list[Sample]:
+        """The variant's samples, optionally of one thread count and one phase only."""
+        return [
+            s
+            for s in self.variants[variant].samples
+            if threads in (None, s.threads) and phase in (None, s.phase)
+        ]
+
+    def values(
+        self, variant: str, *, threads: int | None = None, phase: str | None = None
+    ) -> list[float]:
+        """`Sample.value` of `samples()`, in the measurement's unit."""
+        return [s.value for s in self.samples(variant, threads=threads, phase=phase)]
+
+    def count(
+        self, variant: str, counter: str, *, threads: int | None = None, phase: str | None = None
+    ) -> int:
+        """A counter summed over `samples()`."""
+        return sum(s.counts[counter] for s in self.samples(variant, threads=threads, phase=phase))
+
+    def share(
+        self,
+        variant: str,
+        counter: str,
+        of: Sequence[str],
+        *,
+        threads: int | None = None,
+        phase: str | None = None,
+    ) -> float:
+        """What part of the counters `of`, summed, is `counter`: 0 to 1, or NaN of nothing."""
+        total = sum(self.count(variant, name, threads=threads, phase=phase) for name in of)
+        part = self.count(variant, counter, threads=threads, phase=phase)
+        return part / total if total else float("nan")
+
+    def ratio_at(self, variant: str, *, threads: int, phase: str = "run") -> RatioAt:
+        """The paired ratio of `variant` over the first variant."""
+        base = next(iter(self.variants))
+        for row in self.ratio.get(f"{variant}/{base}", []):
+            if row.threads == threads and row.phase == phase:
+                return row
+        raise ContendedError(f"no ratio {variant}/{base} at {threads} threads in phase {phase!r}")
+
+    @property
+    def thread_counts(self) -> list[int]:
+        """The thread counts that were measured, ascending."""
+        return sorted({s.threads for v in self.variants.values() for s in v.samples})
+
+    @property
+    def phases(self) -> list[str]:
+        """The phases in the order they ran."""
+        return list(dict.fromkeys(s.phase for v in self.variants.values() for s in v.samples))
+
+    def to_json(self) -> str:
+        """The measurement as JSON text, in the layout that `contended measure --json` documents."""
+        text: bytes = _adapter().dump_json(self, indent=2)
+        return text.decode() + "\n"
+
+    def save(self, path: Path) -> None:
+        """Write `to_json()` to `path`: the whole file or, on any error, no file."""
+        write_whole(path, self.to_json())
+
+    def _repr_html_(self) -> str:
+        return _html(self)
+
+
+def build(
+    *,
+    case: str,
+    metric: str,
+    unit: str,
+    params: dict[str, int],
+    samples: dict[str, list[Sample]],
+    failures: list[Failure],
+    provenance: Provenance,
+    ratios: bool = True,
+) -> Measurement:
+    """Assemble a measurement: sum the counts and pair the ratios (first variant is the base).
+
+    A pair whose base is 0 has no ratio and is left out; `RatioAt.pairs` says how many there were.
+    """
+    variants = {
+        name: VariantResult(samples=rows, counts=_sum_counts(rows))
+        for name, rows in samples.items()
+    }
+    base, *others = samples
+    return Measurement(
+        case=case,
+        metric=metric,
+        unit=unit,
+        params=params,
+        variants=variants,
+        ratio={
+            f"{name}/{base}": _ratios(samples[name], samples[base]) for name in others if ratios
+        },
+        failures=failures,
+        provenance=provenance,
+    )
+
+
+def load(path: Path) -> Measurement:
+    """Read a saved measurement; `recorded` is set.
+
+    Raises:
+        ContendedError: the file is missing, is not JSON, or does not fit the schema.
+    """
+    from pydantic import ValidationError
+
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ContendedError(f"cannot read results from {path}: {error.strerror}") from error
+    try:
+        measurement: Measurement = _adapter().validate_json(text, strict=True, extra="forbid")
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the whole file"
+        raise ContendedError(f"{path} is no valid result: {where}: {first['msg']}") from error
+    if measurement.schema != SCHEMA:
+        raise ContendedError(
+            f"{path} has schema {measurement.schema}, this version reads {SCHEMA}: measure again"
+        )
+    return replace(measurement, recorded=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` so that a reader, or a crash, sees all of it or nothing.
+
+    `-` stands for standard output. A pipe or a device is written to, never replaced by a file.
+    """
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
+    temporary: str | None = None
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_text(text, encoding="utf-8")
+            return
+        path = path.resolve()
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as out:
+            temporary = out.name
+            out.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
+        temporary = None
+    except OSError as error:
+        raise ContendedError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def number(value: float) -> str:
+    """Four significant digits with thousands separators: 13,270,000 or 24.31 or 0.0054."""
+    rounded = float(f"{value:.4g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:.4g}"
+
+
+@cache
+def _adapter() -> Any:
+    # pydantic takes a tenth of a second to import; listing cases should not pay for it
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Measurement)
+
+
+def _sum_counts(samples: Iterable[Sample]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for sample in samples:
+        total.update(sample.counts)
+    return dict(total)
+
+
+def _ratios(top: Sequence[Sample], base: Sequence[Sample]) -> list[RatioAt]:
+    rows = []
+    below = {(s.threads, s.phase, s.repeat): s.value for s in base}
+    places = dict.fromkeys((s.threads, s.phase) for s in top)
+    for threads, phase in places:
+        pairs = [
+            (s.value, below[threads, phase, s.repeat])
+            for s in top
+            if (s.threads, s.phase) == (threads, phase) and below.get((threads, phase, s.repeat))
+        ]
+        if pairs:
+            ratio = stats.paired_ratio([a for a, _ in pairs], [b for _, b in pairs])
+            rows.append(
+                RatioAt(
+                    threads=threads,
+                    phase=phase,
+                    median=ratio.median,
+                    low=ratio.low,
+                    high=ratio.high,
+                    pairs=len(pairs),
+                )
+            )
+    return rows
+
+
+def _html(measurement: Measurement) -> str:
+    from html import escape
+
+    rows = []
+    for name, result in measurement.variants.items():
+        for threads in measurement.thread_counts:
+            for phase in measurement.phases:
+                values = measurement.values(name, threads=threads, phase=phase)
+                if values:
+                    low, mid, high = min(values), stats.median(values), max(values)
+                    rows.append(
+                        f"<tr><td>{escape(name)}</td><td>{threads}</td><td>{escape(phase)}</td>"
+                        f"<td>{number(mid)}</td><td>{number(low)} to {number(high)}</td>"
+                        f"<td>{len(values)}</td></tr>"
+                    )
+        for failure in measurement.failures:
+            if failure.variant == name:
+                rows.append(
+                    f"<tr><td>{escape(name)}</td><td>{failure.threads}</td>"
+                    f'<td colspan="4"><strong>failed:</strong> {escape(failure.reason)}</td></tr>'
+                )
+        if not result.samples and not any(f.variant == name for f in measurement.failures):
+            rows.append(f'<tr><td>{escape(name)}</td><td colspan="5">not run</td></tr>')
+    what = "recorded reference run" if measurement.recorded else "measured now"
+    where = measurement.provenance
+    return (
+        f'<table class="table"><caption>{escape(measurement.case)}: {escape(measurement.unit)} '
+        f"({what}; {escape(where.cpu)}, Linux {escape(where.kernel)}, "
+        f"{escape(where.scheduler)})</caption>"
+        "<thead><tr><th>variant</th><th>threads</th><th>phase</th><th>median</th>"
+        "<th>lowest to highest</th><th>repeats</th></tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table>"
+    )

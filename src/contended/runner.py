@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT
+"""Runs of C models in a child process, each with a deadline.
+
+A model may be wrong: it is somebody's C, perhaps a student's. So it never runs in this process. A
+crash, an endless loop or a broken invariant comes back as a reason in words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from contended.errors import ContendedError
+
+# What a run may take beyond what it plans, for a machine that is busy with other things.
+GRACE_S = 5.0
+
+
+class RunFailed(ContendedError):
+    """A run that gave no result; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One run of one variant: `struct ct_config` of `csrc/abi.h`, field by field.
+
+    Attributes:
+        variant: The variant's place in the model's table.
+        cpus: The CPU of each thread.
+        params: In the order of the model's table.
+        slices: Timed samples in each phase.
+        sched: 0 SCHED_FIFO where allowed, 1 SCHED_FIFO or an error, 2 SCHED_OTHER.
+        pin: False only to show what goes wrong without.
+        think_ns: Private work after each operation, nanoseconds.
+        warmup_ns: Before the first phase, nanoseconds.
+        slice_ns: The length of a slice, nanoseconds; not used with `ops`.
+        ops: Operations of each thread in each slice, or 0 for timed slices.
+    """
+
+    variant: int
+    threads: int
+    cpus: list[int]
+    params: list[int]
+    slices: int
+    sched: int
+    pin: bool
+    think_ns: int
+    warmup_ns: int
+    slice_ns: int
+    ops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """What one phase of a run gave; rates in operations per second, counts over all threads."""
+
+    rate_min: float
+    rate_median: float
+    rate_max: float
+    ops: int
+    cpu_changes: int
+    counts: list[int]
+    latency_ns: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one run gave: `struct ct_result` of `csrc/abi.h`."""
+
+    sched: str
+    think_ns: float
+    clock_ns: float
+    start_skew_ns: int
+    stop_skew_ns: int
+    runq_wait_ns: int
+    planned_ns: int
+    phases: list[Phase]
+
+
+class Runner:
+    """A child process that runs models; a context manager, nothing of it outlives the block."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        # A session of its own: Ctrl-C in a terminal reaches us, and we end the child in order.
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "contended.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        child, self._child = self._child, None
+        assert child is not None
+        child.terminate()  # it ends whatever a model has started, then itself
+        try:
+            child.communicate(timeout=GRACE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.communicate()
+
+    def describe(self, library: Path) -> dict[str, Any]:
+        """The model's own description, as plain data."""
+        return self._ask({"library": str(library), "deadline_s": GRACE_S})
+
+    def run(self, library: Path, config: Config, *, deadline_s: float) -> Run:
+        """Run a variant once.
+
+        Raises:
+            RunFailed: it crashed, took longer than `deadline_s` seconds, or its invariant does
+                not hold.
+        """
+        answer = self._ask(
+            {"library": str(library), "config": asdict(config), "deadline_s": deadline_s}
+        )
+        return Run(**{**answer, "phases": [Phase(**phase) for phase in answer["phases"]]})
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        child = self._child
+        assert child is not None, "use the runner as a context manager"
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.write(json.dumps(request) + "\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise ContendedError("the process that runs the models ended; is memory short?")
+        answer: dict[str, Any] = json.loads(line)
+        if "failed" in answer:
+            raise RunFailed(answer["failed"])
+        return answer

@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: MIT */
+/* Compiles, but describes no model. */
+#include "harness.h"

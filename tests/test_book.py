@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""The rendered book: nothing from the network, no dead link, and each page in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urlparse
+
+import pytest
+from playwright.sync_api import ConsoleMessage, Error, Request, Response, sync_playwright
+from playwright.sync_api import Page as BrowserPage
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+# Element and attribute pairs that a browser fetches without being asked to.
+LOADED = {
+    ("audio", "src"),
+    ("embed", "src"),
+    ("iframe", "src"),
+    ("img", "src"),
+    ("img", "srcset"),
+    ("input", "src"),
+    ("link", "href"),
+    ("object", "data"),
+    ("script", "src"),
+    ("source", "src"),
+    ("source", "srcset"),
+    ("video", "src"),
+}
+NOT_FETCHED = {"canonical", "next", "prev", "author", "license", "search", "index", "help"}
+
+
+@dataclass
+class Page(HTMLParser):
+    """What a page loads, where it links to, what can be linked to, and its images."""
+
+    path: Path
+    loads: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    anchors: set[str] = field(default_factory=set)
+    images: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.feed(self.path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.anchors |= {values[name] for name in ("id", "name") if name in values}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        if tag == "img":
+            self.images.append((values.get("src", ""), values.get("alt", "")))
+        fetched = tag != "link" or not NOT_FETCHED & set(values.get("rel", "").split())
+        self.loads += [v for n, v in values.items() if (tag, n) in LOADED and v and fetched]
+
+
+def foreign(url: str) -> bool:
+    """Whether a URL leads to another host."""
+    return bool(urlparse(url.strip()).netloc)
+
+
+def bad_alt(src: str, alt: str) -> bool:
+    """Whether an image has no alternative text, or only Sphinx's stand-in, the file's name."""
+    return not alt.strip() or alt == src or Path(alt).name == Path(unquote(src)).name
+
+
+def dead_links(page: Page, pages: dict[Path, Page]) -> list[str]:
+    """The links within the book that lead nowhere."""
+    dead = []
+    for link in page.links:
+        if urlparse(link).scheme or foreign(link):
+            continue
+        target, fragment = urldefrag(link)
+        path = (page.path.parent / unquote(target)).resolve() if target else page.path
+        anchors = pages[path].anchors if path in pages else set()
+        if not path.is_file() or (fragment and path in pages and unquote(fragment) not in anchors):
+            dead.append(link)
+    return dead
+
+
+@pytest.fixture(scope="session")
+def pages(book: Path) -> dict[Path, Page]:
+    """Every page of the book; `_static` holds templates of the theme, not pages."""
+    paths = sorted(p.resolve() for p in book.rglob("*.html") if "_static" not in p.parts)
+    assert len(paths) > 5
+    return {path: Page(path) for path in paths}
+
+
+def test_nothing_is_loaded_from_another_host(book: Path, pages: dict[Path, Page]) -> None:
+    loads = {f"{page.path.name}: {url}" for page in pages.values() for url in page.loads}
+    assert loads
+    assert not {load for load in loads if foreign(load.partition(": ")[2])}
+    # A style sheet may load more: fonts, images, other style sheets.
+    sheets = {path: path.read_text(encoding="utf-8") for path in book.rglob("*.css")}
+    assert sheets
+    fetching = ("url(http", 'url("http', "url('http", "url(//", '@import "http', "@import 'http")
+    assert not [path.name for path, css in sheets.items() if any(f in css for f in fetching)]
+
+
+def test_links_within_the_book_lead_somewhere(pages: dict[Path, Page]) -> None:
+    dead = {page.path.name: dead_links(page, pages) for page in pages.values()}
+    assert not {name: links for name, links in dead.items() if links}
+
+
+def test_images_have_alternative_text(pages: dict[Path, Page]) -> None:
+    bad = [
+        f"{p.path.name}: {src}"
+        for p in pages.values()
+        for src, alt in p.images
+        if bad_alt(src, alt)
+    ]
+    assert not bad
+
+
+def test_every_chapter_is_in_the_book(root: Path, pages: dict[Path, Page]) -> None:
+    chapters = {path.stem for path in root.glob("notebooks/*.ipynb")}
+    assert chapters <= {path.stem for path in pages}
+    index = next(page for path, page in pages.items() if path.name == "index.html")
+    assert not [c for c in chapters if not any(c in link for link in index.links)]
+
+
+def test_faults_are_found(tmp_path: Path) -> None:
+    """The checks above see what they are meant to see."""
+    path = tmp_path / "page.html"
+    path.write_text(
+        '<link rel="stylesheet" href="https://elsewhere.invalid/a.css">'
+        '<link rel="canonical" href="https://elsewhere.invalid/">'
+        '<script src="//elsewhere.invalid/a.js"></script>'
+        '<h1 id="top">T</h1><a href="#top">1</a><a href="#gone">2</a><a href="gone.html">3</a>'
+        '<a href="https://elsewhere.invalid/">4</a>'
+        '<img src="a/b.png" alt="x/b.png"><img src="c.png"><img src="d.png" alt="a curve">',
+        encoding="utf-8",
+    )
+    page = Page(path)
+    assert [url for url in page.loads if foreign(url)] == [
+        "https://elsewhere.invalid/a.css",
+        "//elsewhere.invalid/a.js",
+    ]
+    assert dead_links(page, {path: page}) == ["#gone", "gone.html"]
+    assert [src for src, alt in page.images if bad_alt(src, alt)] == ["a/b.png", "c.png"]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files without writing a line for each."""
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def site(book: Path) -> Iterator[str]:
+    """The book on a local web server: its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(book))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+# Runs in the page: what is wrong with it as it stands on the screen.
+LOOK = """
+async () => {
+  const faults = [];
+  const images = [...document.images];
+  images.forEach((image) => { image.loading = "eager"; });
+  await Promise.all(images.map((image) => image.decode().catch(() => null)));
+  for (const image of images)
+    if (image.naturalWidth === 0) faults.push(`image not loaded: ${image.src}`);
+  const room = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth > room + 1) {
+    const wide = [...document.querySelectorAll("article *")]
+      .filter((e) => e.getBoundingClientRect().right > room + 1)
+      .slice(0, 3)
+      .map((e) => `${e.tagName}.${e.className}`);
+    faults.push(`wider than the screen: ${wide.join(", ")}`);
+  }
+  if (!document.querySelector("h1, #search-documentation")) faults.push("no title");
+  return faults;
+}
+"""
+
+
+def watch(page: BrowserPage, site: str) -> list[str]:
+    """What goes wrong while the page is loaded; the list grows as it happens."""
+    seen: list[str] = []
+
+    def on_console(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            seen.append(f"console: {message.text}")
+
+    def on_request(request: Request) -> None:
+        if not request.url.startswith((site, "data:", "blob:")):
+            seen.append(f"foreign: {request.url}")
+
+    def on_error(error: Error) -> None:
+        seen.append(f"script: {error}")
+
+    def on_failed(request: Request) -> None:
+        seen.append(f"failed: {request.url}")
+
+    def on_response(response: Response) -> None:
+        if response.status >= 400:
+            seen.append(f"{response.status}: {response.url}")
+
+    page.on("console", on_console)
+    page.on("response", on_response)
+    page.on("request", on_request)
+    page.on("pageerror", on_error)
+    page.on("requestfailed", on_failed)
+    return seen
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)], ids=["desktop", "phone"])
+def test_pages_in_a_browser(
+    book: Path, pages: dict[Path, Page], site: str, width: int, height: int
+) -> None:
+    faults: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--disable-background-networking",
+                "--disable-component-update",
+            ],
+        )
+        context = browser.new_context(viewport={"width": width, "height": height})
+        for path in pages:
+            name = path.relative_to(book.resolve()).as_posix()
+            page = context.new_page()
+            seen = watch(page, site)
+            page.goto(f"{site}/{name}", wait_until="load")
+            looked = page.evaluate(LOOK)
+            faults += [f"{name}: {fault}" for fault in [*seen, *looked]]
+            page.close()
+        browser.close()
+    assert not faults

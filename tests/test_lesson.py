@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""What chapters show: predictions, boxes, tables, and reference runs where nothing can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import make_home
+
+from contended import lesson, results
+from contended.errors import ContendedError
+from contended.measure import TooFewCpus, measure
+from contended.results import Failure, Measurement
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measurement]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTENDED_CACHE", str(tmp_path_factory.mktemp("lesson")))
+        yield measure(
+            "measuring",
+            variants=["kept", "empty"],
+            threads=[1],
+            repeats=1,
+            slices=1,
+            slice_ms=1.0,
+            warmup_ms=0,
+        )
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CONTENDED_HOME", str(make_home(tmp_path / "home")))
+    monkeypatch.delenv(lesson.RECORD, raising=False)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    seen: list[Any] = []
+    monkeypatch.setattr("IPython.display.display", seen.append)
+    return seen
+
+
+def too_few() -> Measurement:
+    raise TooFewCpus("contention needs two CPUs")
+
+
+# --- live and recorded ---------------------------------------------------------------------------
+
+
+def test_live_measures_and_records_nothing(
+    home: Path, measured: Measurement, shown: list[Any]
+) -> None:
+    assert lesson.live("measuring/loop", lambda: measured) is measured
+    assert not (home / "results").exists()
+    assert shown == []
+
+
+def test_live_records_when_told_to(
+    home: Path, measured: Measurement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value in ("0", "", "yes"):
+        monkeypatch.setenv(lesson.RECORD, value)
+        lesson.live("measuring/loop", lambda: measured)
+        assert not (home / "results").exists()
+    monkeypatch.setenv(lesson.RECORD, "1")
+    lesson.live("measuring/loop", lambda: measured)
+    assert results.load(home / "results" / "measuring" / "loop.json").recorded
+    assert lesson.recorded("measuring/loop").variants == measured.variants
+
+
+def test_too_few_cpus_show_the_reference_run_and_say_so(
+    home: Path, measured: Measurement, shown: list[Any]
+) -> None:
+    with pytest.raises(TooFewCpus):
+        lesson.live("measuring/loop", too_few)
+    assert shown == []
+    lesson.reference("measuring/loop").parent.mkdir(parents=True)
+    measured.save(lesson.reference("measuring/loop"))
+    got = lesson.live("measuring/loop", too_few)
+    assert got.recorded
+    assert got.variants == measured.variants
+    (box,) = shown
+    assert box.kind == "warning"
+    assert "contention needs two CPUs" in box.text
+    assert "results/measuring/loop.json" in box.text
+
+
+def test_a_failed_variant_stops_the_chapter_and_is_not_recorded(
+    home: Path, measured: Measurement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    monkeypatch.setenv(lesson.RECORD, "1")
+    failed = replace(
+        measured, failures=[Failure(variant="kept", threads=1, repeat=0, reason="crashed")]
+    )
+    with pytest.raises(ContendedError, match="measuring, variant kept: crashed"):
+        lesson.live("measuring/loop", lambda: failed)
+    assert not (home / "results").exists()
+
+
+def test_other_errors_are_not_hidden(home: Path) -> None:
+    def broken() -> Measurement:
+        raise ContendedError("does not compile")
+
+    lesson.reference("measuring/loop").parent.mkdir(parents=True)
+    lesson.reference("measuring/loop").write_text("{}")
+    with pytest.raises(ContendedError, match="does not compile"):
+        lesson.live("measuring/loop", broken)
+
+
+# --- predictions ---------------------------------------------------------------------------------
+
+
+def test_a_prediction_without_a_guess() -> None:
+    asked = lesson.predict("How much slower?", unit="times")
+    assert "no guess yet" in repr(asked)
+    assert "no guess yet" in asked._repr_html_()
+    box = asked.reveal(12.345)
+    assert "Measured here: 12.3 times." in box.text
+    assert "How much slower?" in box.text
+
+
+@pytest.mark.parametrize(
+    ("guess", "answer", "words"),
+    [
+        (10, 12, "Well predicted."),
+        (12, 10, "Well predicted."),
+        (2, 20, "Off by a factor of 10."),
+        (20, 2, "Off by a factor of 10."),
+    ],
+)
+def test_a_guess_is_judged_by_its_factor(guess: float, answer: float, words: str) -> None:
+    asked = lesson.predict("How much?", unit="times", guess=guess)
+    assert repr(asked) == f"How much? ({guess} times)"
+    box = asked.reveal(answer)
+    assert box.text.startswith(f"{guess} times. ")
+    assert box.text.endswith(words)
+
+
+@pytest.mark.parametrize(("guess", "answer"), [(0, 5), (5, 0), (-5, 5), (5, -5), (0, 0)])
+def test_no_factor_no_verdict(guess: float, answer: float) -> None:
+    text = lesson.predict("How much?", unit="ns", guess=guess).reveal(answer).text
+    assert "Measured here" in text
+    assert "predicted" not in text
+    assert "factor" not in text
+
+
+# --- boxes and tables ----------------------------------------------------------------------------
+
+EVIL = "<script>alert('x')</script> & \"more\""
+
+
+def test_a_box_escapes_what_it_is_given() -> None:
+    html = lesson.Box(EVIL, EVIL, EVIL)._repr_html_()
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;") == 3
+    assert '"more"' not in html, "an attribute must not be closed from inside"
+    assert repr(lesson.Box("Note", "text")) == "Note: text"
+
+
+def test_a_table_escapes_and_aligns() -> None:
+    table = lesson.Table(EVIL, ["a", EVIL], [[1, EVIL]])
+    html = table._repr_html_()
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;") == 3
+    assert "<td>1</td>" in html
+    plain = repr(lesson.Table("c", ["name", "n"], [["x", 10], ["longer", 2]]))
+    assert plain.splitlines() == ["name    n", "x       10", "longer  2"]
+
+
+def test_a_prediction_escapes_its_question() -> None:
+    assert "<script" not in lesson.predict(EVIL, unit="times")._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "said"),
+    [(1234.5678, "{:,.4g}", "1,235"), (0.5, "{:.0%}", "50%"), ("as it is", "{:d}", "as it is")],
+)
+def test_numbers_for_prose(
+    value: float | str, form: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    glued: dict[str, str] = {}
+    monkeypatch.setattr("myst_nb.glue", lambda name, text, display: glued.update({name: text}))
+    lesson.tell("chapter-number", value, form)
+    assert glued == {"chapter-number": said}

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""Results as text: every number that is there, and every failure."""
+
+from __future__ import annotations
+
+from contended import report, results
+from contended.results import Failure, Measurement, Provenance, Sample
+
+WHERE = Provenance(
+    cpu="Some CPU",
+    cpus_allowed=[0, 1],
+    kernel="6.1.0",
+    compiler="cc 1.0",
+    compiler_flags="-O2",
+    python="3.11",
+    contended="0",
+    commit=None,
+    governor=None,
+    virtualized=None,
+    load_1min=0.0,
+    scheduler="SCHED_FIFO",
+    started="2020-01-01T00:00:00+00:00",
+    seconds=1.25,
+)
+
+
+def sample(value: float, *, repeat: int, ops: int = 100, slow: int = 0) -> Sample:
+    return Sample(
+        threads=2,
+        repeat=repeat,
+        phase="run",
+        value=value,
+        low=value,
+        high=value,
+        pingpong_ns=None,
+        start_skew_ns=0,
+        stop_skew_ns=0,
+        runq_wait_ns=0,
+        counts={"ops": ops, "cpu_changes": 0, "slow": slow},
+    )
+
+
+def built(samples: dict[str, list[Sample]], *failures: Failure) -> Measurement:
+    return results.build(
+        case="some-case",
+        metric="ops_per_s",
+        unit="operations/s",
+        params={},
+        samples=samples,
+        failures=list(failures),
+        provenance=WHERE,
+    )
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_columns_line_up() -> None:
+    assert report.columns([["a", "bb"], ["ccc", "d"]]) == "a    bb\nccc  d"
+
+
+def test_values_counts_and_ratios() -> None:
+    text = report.measurement_text(
+        built(
+            {
+                "before": [sample(v, repeat=i, slow=50) for i, v in enumerate((10.0, 30.0, 20.0))],
+                "after": [sample(v, repeat=i) for i, v in enumerate((20.0, 60.0, 40.0))],
+            }
+        )
+    )
+    table = rows(text)
+    assert table[0][:4] == ["variant", "threads", "phase", "operations/s"]
+    assert table[0][-1] == "slow/op"
+    assert "cpu_changes/op" not in text
+    assert ["before", "2", "run", "20", "10", "30", "3", "0.5"] in table
+    assert ["after", "2", "run", "40", "20", "60", "3", "0"] in table
+    assert ["after/before", "2", "run", "2", "2", "to", "2", "3"] in table
+    assert text.endswith("Some CPU, Linux 6.1.0, SCHED_FIFO, 1.2 s")
+
+
+def test_a_failure_is_told_and_the_rest_still_shown() -> None:
+    failure = Failure(variant="after", threads=2, repeat=0, reason="was killed by SIGSEGV")
+    text = report.measurement_text(built({"before": [sample(10, repeat=0)], "after": []}, failure))
+    assert "FAILED after with 2 threads: was killed by SIGSEGV" in text
+    assert ["before", "2", "run", "10", "10", "10", "1", "0"] in rows(text)
+    assert "paired ratio" not in text
+
+
+def test_the_counts_are_shown_if_the_first_variant_failed() -> None:
+    failure = Failure(variant="before", threads=2, repeat=0, reason="crashed")
+    text = report.measurement_text(
+        built({"before": [], "after": [sample(10, repeat=0, slow=25)]}, failure)
+    )
+    assert rows(text)[1][-1] == "0.25"
+
+
+def test_nothing_ran() -> None:
+    failure = Failure(variant="before", threads=2, repeat=0, reason="crashed")
+    text = report.measurement_text(built({"before": []}, failure))
+    assert "FAILED before" in text
