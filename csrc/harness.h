@@ -213,6 +213,21 @@ static inline void ct_latency(struct ct_worker *w, uint64_t ns)
 		}                                               \
 	}
 
+/*
+ * CT_MODEL(.slug = "...", ..., CT_TABLE(variants), CT_TABLE(phases)): the one
+ * function that a model exports, out of its description and its tables.
+ */
+#define CT_TABLE(table) .n_##table = ct_array_size(table), .table = table
+#define CT_MODEL(...)                                           \
+	const struct ct_model *ct_model(void)                   \
+	{                                                       \
+		static const struct ct_model model = {          \
+			.abi = CT_ABI, __VA_ARGS__              \
+		};                                              \
+								\
+		return &model;                                  \
+	}
+
 /* Memory that starts on lines of its own, zeroed; free() releases it. */
 __attribute__((unused)) static void *ct_alloc(size_t bytes)
 {

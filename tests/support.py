@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from contended import native
+from contended.measure import measure
+from contended.results import Measurement, Provenance, Sample
 
 MODELS = Path(__file__).resolve().parent / "models"
 CPUS = sorted(os.sched_getaffinity(0))
@@ -22,6 +24,50 @@ CPUS = sorted(os.sched_getaffinity(0))
 two_cpus = pytest.mark.skipif(
     len(CPUS) < 2, reason=f"needs two CPUs, and only CPU {CPUS[0]} may be used"
 )
+
+
+#: For results that no run made.
+PROVENANCE = Provenance(
+    cpu="Example CPU",
+    cpus_allowed=[0, 1],
+    kernel="6.1.0",
+    compiler="gcc 12.2.0",
+    compiler_flags="-O2",
+    python="3.11.2",
+    contended="0.1.0",
+    commit=None,
+    governor=None,
+    virtualized="kvm",
+    load_1min=0.25,
+    scheduler="SCHED_FIFO",
+    started="2026-01-01T00:00:00+00:00",
+    seconds=1.25,
+)
+
+
+def sample(
+    value: float,
+    *,
+    threads: int = 1,
+    repeat: int = 0,
+    phase: str = "run",
+    pingpong_ns: float | None = None,
+    counts: dict[str, int] | None = None,
+) -> Sample:
+    """A sample that no run made: a run of one slice that nothing disturbed."""
+    return Sample(
+        threads=threads,
+        repeat=repeat,
+        phase=phase,
+        value=value,
+        low=value,
+        high=value,
+        pingpong_ns=pingpong_ns,
+        start_skew_ns=0.0,
+        stop_skew_ns=0.0,
+        runq_wait_ns=0.0,
+        counts=counts or {"ops": 1},
+    )
 
 
 def fifo_allowed() -> bool:
@@ -135,6 +181,39 @@ def make_home(where: Path, *models: str) -> Path:
     for name in models:
         shutil.copy(MODELS / f"{name}.c", where / "csrc" / "models")
     return where
+
+
+def brief(slug: str, threads: int = 1, **params: int) -> Measurement:
+    """A run of a few milliseconds: what is counted per operation needs no more."""
+    run = measure(
+        slug, threads=[threads], repeats=1, slices=2, slice_ms=1, warmup_ms=1, params=params
+    )
+    assert not run.failures, run.failures
+    return run
+
+
+def counted(
+    model: str | Path,
+    params: Mapping[str, int],
+    *,
+    threads: int = 1,
+    ops: int = 1,
+    slices: int = 1,
+    variants: Sequence[str] | None = None,
+) -> Measurement:
+    """Fixed work: the counts of one thread are the same on every machine and each time."""
+    run = measure(
+        model,
+        variants=variants,
+        params=params,
+        threads=[threads],
+        repeats=1,
+        slices=slices,
+        ops=ops,
+        sched="other",
+    )
+    assert not run.failures, run.failures
+    return run
 
 
 def eventually(condition: Callable[[], bool], *, seconds: float = 30) -> bool:

@@ -163,3 +163,19 @@ def test_what_is_not_a_notebook_is_refused_in_one_line(tree: Path, text: str) ->
     with pytest.raises(ContendedError, match="kernelspec") as caught:
         bookcache.stamp(tree, text)
     assert "\n" not in str(caught.value)
+
+
+def test_a_chapter_runs_again_where_it_could_not_measure(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = json.dumps(notebook("1"))
+    monkeypatch.setattr("contended.machine.allowed_cpus", lambda: [0])
+    alone = bookcache.stamp(tree, text)
+    monkeypatch.setattr("contended.machine.allowed_cpus", lambda: [0, 1])
+    assert bookcache.stamp(tree, text) != alone
+    monkeypatch.setattr("contended.machine.allowed_cpus", lambda: [4, 7, 9])
+    assert bookcache.stamp(tree, text) == bookcache.stamp(tree, text) != alone
+    monkeypatch.setattr("contended.doctor.Package.there", lambda package: False)
+    without = bookcache.stamp(tree, text)
+    monkeypatch.setattr("contended.doctor.Package.there", lambda package: True)
+    assert bookcache.stamp(tree, text) != without

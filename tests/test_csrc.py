@@ -3,60 +3,21 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from ctools import C, compile_c, execute, libraries, mutant, runner
 
 from contended import native
 
-ROOT = native.home()
-C = ROOT / "tests" / "c"
-STRICT = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{ROOT / 'csrc'}"]
 MODELS = native.available()
 LOCKS = ("tas", "ticket", "queued")
 # Fixed work for the models that need it: pingpong's threads take turns.
 OPS = {"pingpong": "2000"}
 # The models of algorithms: they have one thread.
-THREADS = {"percpu-area-map": "1", "proc-mounts-seek": "1", "mount-propagation": "1"}
-
-
-# What the thread sanitizer cannot know of libraries that were built without it, with reasons.
-TSAN = {"TSAN_OPTIONS": f"suppressions={C / 'tsan.supp'}:print_suppressions=0"}
-
-
-def libraries(slug: str) -> tuple[str, ...]:
-    """What a model is linked with; the test is skipped if that is not here."""
-    try:
-        native.build(slug)
-    except native.MissingPackage as lacking:
-        pytest.skip(str(lacking))
-    return native.link_flags(native.source(slug))
-
-
-def compile_c(out: Path, source: Path, *flags: str, link: tuple[str, ...] = ()) -> Path:
-    run = subprocess.run(
-        [native.compiler().command, *STRICT, *flags, "-o", str(out), str(source), *link],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if "cannot find" in run.stderr and "-fsanitize" in " ".join(flags):
-        pytest.skip(f"this compiler has no runtime for {flags}: install gcc's sanitizer libraries")
-    assert run.returncode == 0, run.stderr
-    return out
-
-
-def execute(*command: str | Path, seconds: float = 60) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(part) for part in command],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=seconds,
-        env={**os.environ, **TSAN},
-    )
+THREADS = dict.fromkeys(
+    ("percpu-area-map", "proc-mounts-seek", "mount-propagation", "mount-hash"), "1"
+)
 
 
 @pytest.mark.parametrize("slug", MODELS)
@@ -71,16 +32,8 @@ def test_models_compile_without_a_warning(slug: str, level: str, tmp_path: Path)
     "sanitizer", ["-fsanitize=address,undefined", "-fsanitize=thread"], ids=["asan-ubsan", "tsan"]
 )
 def test_models_are_clean_under_sanitizers(slug: str, sanitizer: str, tmp_path: Path) -> None:
-    binary = compile_c(
-        tmp_path / "model",
-        C / "run_model.c",
-        "-g",
-        "-O1",
-        sanitizer,
-        "-fno-sanitize-recover=all",
-        f'-DMODEL="models/{native.source(slug).name}"',
-        link=libraries(slug),
-    )
+    flags = ("-g", "-O1", sanitizer, "-fno-sanitize-recover=all")
+    binary = runner(tmp_path, native.source(slug), *flags, link=libraries(slug))
     ops = OPS.get(slug, "0")
     run = execute(binary, THREADS.get(slug, "2"), ops, "0" if ops != "0" else "3000000")
     assert run.returncode == 0, run.stdout + run.stderr
@@ -91,14 +44,8 @@ def test_models_are_clean_under_sanitizers(slug: str, sanitizer: str, tmp_path: 
 @pytest.mark.parametrize("lock", [0, 1, 2], ids=LOCKS)
 def test_lockref_is_clean_over_each_lock(lock: int, tmp_path: Path) -> None:
     """With a stranger at every tenth operation, both ways through the code are exercised."""
-    binary = compile_c(
-        tmp_path / "model",
-        C / "run_model.c",
-        "-g",
-        "-O1",
-        "-fsanitize=thread",
-        '-DMODEL="models/lockref_degrade.c"',
-    )
+    model = native.source("lockref-degrade")
+    binary = runner(tmp_path, model, "-g", "-O1", "-fsanitize=thread")
     run = execute(binary, "2", "0", "3000000", f"lock={lock}", "every=10", "hold=500", "spin=3")
     assert run.returncode == 0, run.stdout + run.stderr
     assert not run.stderr
@@ -134,24 +81,15 @@ def test_the_thread_sanitizer_catches_a_broken_lock(tmp_path: Path) -> None:
 
 def test_a_lost_update_fails_the_run(tmp_path: Path) -> None:
     """A lockref whose slow path forgets the lock loses counts, and the model's check says so."""
-    text = native.source("lockref-degrade").read_text()
-    broken = text.replace("lock_acquire(kind, &s->ref.lock, s->nodes, w->id);", "")
-    broken = broken.replace("lock_release(kind, &s->ref.lock);", "")
-    assert broken != text
-    # always under the "lock", so that the two threads meet there
-    broken = broken.replace("if (!lock_value_free(kind, old.lock)) {", "if (true) {")
-    models = tmp_path / "models"
-    models.mkdir()
-    (models / "broken.c").write_text(broken)
-    for header in (ROOT / "csrc").glob("*.h"):
-        (tmp_path / header.name).write_text(header.read_text())
-    binary = compile_c(
-        tmp_path / "model",
-        C / "run_model.c",
-        "-O2",
-        f'-DMODEL="{models / "broken.c"}"',
-        "-Wno-unused-parameter",
+    model = mutant(
+        tmp_path,
+        "lockref-degrade",
+        ("lock_acquire(kind, &s->ref.lock, s->nodes, w->id);", ""),
+        ("lock_release(kind, &s->ref.lock);", ""),
+        # always under the "lock", so that the two threads meet there
+        ("if (!lock_value_free(kind, old.lock)) {", "if (true) {"),
     )
+    binary = runner(tmp_path, model, "-O2")
     run = execute(binary, "2", "0", "3000000", "hold=0", "spin=0")
     assert run.returncode == 1
     assert "updates were lost" in run.stdout

@@ -24,10 +24,11 @@ from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
+from support import PROVENANCE, sample
 
 from contended import plot, results, stats
 from contended.errors import ContendedError, UsageError
-from contended.results import Measurement, Provenance, Sample
+from contended.results import Measurement, Sample
 
 MEDIANS = {
     ("before", "calm"): 8.4e6,
@@ -46,22 +47,11 @@ def measurement(
     metric: str = "ops_per_s",
     unit: str = "operations/s",
 ) -> Measurement:
-    def sample(variant: str, n: int, repeat: int, phase: str) -> Sample:
+    def made(variant: str, n: int, repeat: int, phase: str) -> Sample:
         value = MEDIANS.get((variant, phase), 3e6) / n * (0.9, 1.0, 1.2)[repeat]
         slow = SLOW.get(variant, 500) if phase == "after" else 0
-        return Sample(
-            threads=n,
-            repeat=repeat,
-            phase=phase,
-            value=value,
-            low=value,
-            high=value,
-            pingpong_ns=31.0,
-            start_skew_ns=0.0,
-            stop_skew_ns=0.0,
-            runq_wait_ns=0.0,
-            counts={"fast": 1000 - slow, "slow": slow, "ops": 1000},
-        )
+        counts = {"fast": 1000 - slow, "slow": slow, "ops": 1000}
+        return sample(value, threads=n, repeat=repeat, phase=phase, pingpong_ns=31.0, counts=counts)
 
     return results.build(
         case="lockref-degrade",
@@ -69,26 +59,11 @@ def measurement(
         unit=unit,
         params={},
         samples={
-            v: [sample(v, n, r, p) for n in threads for r in range(3) for p in phases]
+            v: [made(v, n, r, p) for n in threads for r in range(3) for p in phases]
             for v in variants
         },
         failures=[],
-        provenance=Provenance(
-            cpu="Example CPU",
-            cpus_allowed=[0, 1],
-            kernel="6.1.0",
-            compiler="gcc 12.2.0",
-            compiler_flags="-O2",
-            python="3.11.2",
-            contended="0.1.0",
-            commit=None,
-            governor=None,
-            virtualized=None,
-            load_1min=0.0,
-            scheduler="SCHED_FIFO",
-            started="2026-01-01T00:00:00+00:00",
-            seconds=1.0,
-        ),
+        provenance=PROVENANCE,
     )
 
 

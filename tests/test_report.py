@@ -3,41 +3,15 @@
 
 from __future__ import annotations
 
+from support import PROVENANCE, sample
+
 from contended import report, results
-from contended.results import Failure, Measurement, Provenance, Sample
-
-WHERE = Provenance(
-    cpu="Some CPU",
-    cpus_allowed=[0, 1],
-    kernel="6.1.0",
-    compiler="cc 1.0",
-    compiler_flags="-O2",
-    python="3.11",
-    contended="0",
-    commit=None,
-    governor=None,
-    virtualized=None,
-    load_1min=0.0,
-    scheduler="SCHED_FIFO",
-    started="2020-01-01T00:00:00+00:00",
-    seconds=1.25,
-)
+from contended.results import Failure, Measurement, Sample
 
 
-def sample(value: float, *, repeat: int, ops: int = 100, slow: int = 0) -> Sample:
-    return Sample(
-        threads=2,
-        repeat=repeat,
-        phase="run",
-        value=value,
-        low=value,
-        high=value,
-        pingpong_ns=None,
-        start_skew_ns=0,
-        stop_skew_ns=0,
-        runq_wait_ns=0,
-        counts={"ops": ops, "cpu_changes": 0, "slow": slow},
-    )
+def slow_of(value: float, *, repeat: int, ops: int = 100, slow: int = 0) -> Sample:
+    counts = {"ops": ops, "cpu_changes": 0, "slow": slow}
+    return sample(value, threads=2, repeat=repeat, counts=counts)
 
 
 def built(samples: dict[str, list[Sample]], *failures: Failure) -> Measurement:
@@ -48,7 +22,7 @@ def built(samples: dict[str, list[Sample]], *failures: Failure) -> Measurement:
         params={},
         samples=samples,
         failures=list(failures),
-        provenance=WHERE,
+        provenance=PROVENANCE,
     )
 
 
@@ -64,8 +38,8 @@ def test_values_counts_and_ratios() -> None:
     text = report.measurement_text(
         built(
             {
-                "before": [sample(v, repeat=i, slow=50) for i, v in enumerate((10.0, 30.0, 20.0))],
-                "after": [sample(v, repeat=i) for i, v in enumerate((20.0, 60.0, 40.0))],
+                "before": [slow_of(v, repeat=i, slow=50) for i, v in enumerate((10.0, 30.0, 20.0))],
+                "after": [slow_of(v, repeat=i) for i, v in enumerate((20.0, 60.0, 40.0))],
             }
         )
     )
@@ -76,12 +50,12 @@ def test_values_counts_and_ratios() -> None:
     assert ["before", "2", "run", "20", "10", "30", "3", "0.5"] in table
     assert ["after", "2", "run", "40", "20", "60", "3", "0"] in table
     assert ["after/before", "2", "run", "2", "2", "to", "2", "3"] in table
-    assert text.endswith("Some CPU, Linux 6.1.0, SCHED_FIFO, 1.2 s")
+    assert text.endswith("Example CPU, Linux 6.1.0, SCHED_FIFO, 1.2 s")
 
 
 def test_a_failure_is_told_and_the_rest_still_shown() -> None:
     failure = Failure(variant="after", threads=2, repeat=0, reason="was killed by SIGSEGV")
-    text = report.measurement_text(built({"before": [sample(10, repeat=0)], "after": []}, failure))
+    text = report.measurement_text(built({"before": [slow_of(10, repeat=0)], "after": []}, failure))
     assert "FAILED after with 2 threads: was killed by SIGSEGV" in text
     assert ["before", "2", "run", "10", "10", "10", "1", "0"] in rows(text)
     assert "paired ratio" not in text
@@ -90,7 +64,7 @@ def test_a_failure_is_told_and_the_rest_still_shown() -> None:
 def test_the_counts_are_shown_if_the_first_variant_failed() -> None:
     failure = Failure(variant="before", threads=2, repeat=0, reason="crashed")
     text = report.measurement_text(
-        built({"before": [], "after": [sample(10, repeat=0, slow=25)]}, failure)
+        built({"before": [], "after": [slow_of(10, repeat=0, slow=25)]}, failure)
     )
     assert rows(text)[1][-1] == "0.25"
 

@@ -14,50 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import PROVENANCE, sample
 
 from contended import results
 from contended.errors import ContendedError
-from contended.results import Failure, Measurement, Provenance, Sample
-
-PROVENANCE = Provenance(
-    cpu="Example CPU",
-    cpus_allowed=[0, 1],
-    kernel="6.1.0",
-    compiler="gcc 12.2.0",
-    compiler_flags="-O2",
-    python="3.11.2",
-    contended="0.1.0",
-    commit=None,
-    governor=None,
-    virtualized="kvm",
-    load_1min=0.25,
-    scheduler="SCHED_FIFO",
-    started="2026-01-01T00:00:00+00:00",
-    seconds=1.5,
-)
-
-
-def sample(
-    value: float,
-    *,
-    threads: int = 1,
-    repeat: int = 0,
-    phase: str = "run",
-    counts: dict[str, int] | None = None,
-) -> Sample:
-    return Sample(
-        threads=threads,
-        repeat=repeat,
-        phase=phase,
-        value=value,
-        low=value,
-        high=value,
-        pingpong_ns=None,
-        start_skew_ns=0.0,
-        stop_skew_ns=0.0,
-        runq_wait_ns=0.0,
-        counts=counts or {"ops": 1},
-    )
+from contended.results import Failure, Measurement, Sample
 
 
 def measurement(

@@ -30,6 +30,7 @@
  * what a lookup does between get and put (set --think to add work).
  */
 #include "../harness.h"
+#include "../lockref.h"
 #include "../locks.h"
 
 #define RETRIES 100 /* compare-and-exchange attempts, as in lib/lockref.c */
@@ -38,29 +39,11 @@ enum { PARAM_LOCK, PARAM_HOLD, PARAM_EVERY, PARAM_SPIN };
 enum { FAST, SLOW, RETRIED, WAITED, STRANGER };
 enum { PHASE_CALM, PHASE_PERTURBED, PHASE_AFTER };
 
-union lockref {
-	_Atomic uint64_t whole;
-	struct {
-		_Atomic uint32_t lock;
-		_Atomic uint32_t count;
-	};
-};
-
-/* A lockref's value, taken apart by field and not by byte order. */
-union value {
-	uint64_t whole;
-	struct {
-		uint32_t lock;
-		uint32_t count;
-	};
-};
-
 struct shared {
 	_Alignas(CT_LINE) union lockref ref;
 	_Alignas(CT_LINE) struct lock_node nodes[];
 };
 
-_Static_assert(sizeof(union lockref) == 8, "one compare-and-exchange wide");
 _Static_assert(offsetof(struct shared, nodes) >= CT_LINE,
 	       "the queue must not share the lockref's line");
 
@@ -86,7 +69,7 @@ lockref_add(struct ct_worker *w, enum lock_kind kind, bool wait, uint32_t delta)
 	struct shared *s = w->shared;
 	int retries = RETRIES;
 	int64_t patience = wait ? w->param[PARAM_SPIN] : 0;
-	union value old, new;
+	union lockref_value old, new;
 
 	old.whole = atomic_load_explicit(&s->ref.whole, memory_order_relaxed);
 	for (;;) {
@@ -227,23 +210,8 @@ static const char *const phases[] = {
 	[PHASE_AFTER] = "after",
 };
 
-const struct ct_model *ct_model(void)
-{
-	static const struct ct_model model = {
-		.abi = CT_ABI,
-		.slug = "lockref-degrade",
-		.summary = "get and put a reference that all threads share",
-		.op = "one get and one put of the same reference",
-		.min_threads = 1,
-		.n_variants = ct_array_size(variants),
-		.variants = variants,
-		.n_params = ct_array_size(params),
-		.params = params,
-		.n_counters = ct_array_size(counters),
-		.counters = counters,
-		.n_phases = ct_array_size(phases),
-		.phases = phases,
-	};
-
-	return &model;
-}
+CT_MODEL(.slug = "lockref-degrade",
+	 .summary = "get and put a reference that all threads share",
+	 .op = "one get and one put of the same reference",
+	 .min_threads = 1,
+	 CT_TABLE(variants), CT_TABLE(params), CT_TABLE(counters), CT_TABLE(phases))

@@ -126,19 +126,8 @@ static const struct ct_variant variants[] = {
 
 static const char *const phases[] = { "run" };
 
-const struct ct_model *ct_model(void)
-{
-	static const struct ct_model model = {
-		.abi = CT_ABI,
-		.slug = "measuring",
-		.summary = "small operations that catch a benchmark lying",
-		.op = "one pass through the variant's work",
-		.min_threads = 1,
-		.n_variants = ct_array_size(variants),
-		.variants = variants,
-		.n_phases = ct_array_size(phases),
-		.phases = phases,
-	};
-
-	return &model;
-}
+CT_MODEL(.slug = "measuring",
+	 .summary = "small operations that catch a benchmark lying",
+	 .op = "one pass through the variant's work",
+	 .min_threads = 1,
+	 CT_TABLE(variants), CT_TABLE(phases))

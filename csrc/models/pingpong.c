@@ -87,20 +87,9 @@ static const struct ct_variant variants[] = {
 
 static const char *const phases[] = { "run" };
 
-const struct ct_model *ct_model(void)
-{
-	static const struct ct_model model = {
-		.abi = CT_ABI,
-		.slug = "pingpong",
-		.summary = "two threads take turns to write one word",
-		.op = "one turn of one thread",
-		.min_threads = 2,
-		.max_threads = 2,
-		.n_variants = ct_array_size(variants),
-		.variants = variants,
-		.n_phases = ct_array_size(phases),
-		.phases = phases,
-	};
-
-	return &model;
-}
+CT_MODEL(.slug = "pingpong",
+	 .summary = "two threads take turns to write one word",
+	 .op = "one turn of one thread",
+	 .min_threads = 2,
+	 .max_threads = 2,
+	 CT_TABLE(variants), CT_TABLE(phases))

@@ -10,6 +10,7 @@ notebook again whose digest is not the one it was last read with.
 A chapter depends on what all chapters share (`SHARED`), on the model, patches and recorded results
 of each case that its code cells name, as a slug (`mount-hash`) or a file name (`mount_hash`), and
 on whatever glob patterns its metadata list: `{"contended": {"depends": ["csrc/models/*.c"]}}`.
+Whether it could measure or had to show a recorded run (see `circumstances`) is in the digest too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from contended import doctor, machine
 from contended.errors import ContendedError
 
 if TYPE_CHECKING:
@@ -82,9 +84,18 @@ def dependencies(root: Path, notebook: dict[str, Any]) -> list[Path]:
     return sorted(path for path in files if not _IGNORED & set(path.parts))
 
 
-def digest(root: Path, files: Iterable[Path]) -> str:
-    """A digest over the files' names, relative to `root`, and contents."""
-    total = hashlib.sha256()
+def circumstances() -> str:
+    """What decides on this machine whether a chapter measures or shows its recorded run.
+
+    That is whether there are two CPUs, and which libraries the models could be linked with.
+    """
+    headers = [p.name for p in doctor.PACKAGES if p.header and p.there()]
+    return f"{'two CPUs' if len(machine.allowed_cpus()) > 1 else 'one CPU'} {headers}"
+
+
+def digest(root: Path, files: Iterable[Path], circumstances: str = "") -> str:
+    """A digest over the circumstances, and the files' names, relative to `root`, and contents."""
+    total = hashlib.sha256(circumstances.encode())
     for path in files:
         total.update(f"{path.relative_to(root)}\0".encode())
         total.update(hashlib.sha256(path.read_bytes()).digest())
@@ -100,7 +111,7 @@ def stamp(root: Path, text: str) -> str:
     try:
         notebook = json.loads(text)
         kernel = notebook["metadata"]["kernelspec"]
-        kernel["contended_digest"] = digest(root, dependencies(root, notebook))
+        kernel["contended_digest"] = digest(root, dependencies(root, notebook), circumstances())
     except (ValueError, KeyError, TypeError) as error:
         raise ContendedError(f"not a notebook with a kernelspec: {error!r}") from error
     return json.dumps(notebook)

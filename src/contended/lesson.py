@@ -64,21 +64,29 @@ class Prediction:
 
     def reveal(self, answer: float) -> Box:
         """The guess beside what was measured."""
-        found = f"Measured here: {answer:,.3g} {self.unit}."
+        found = f"Measured here: {results.number(answer, 3)} {self.unit}."
         if self.guess is None:
             return Box("No guess was made", f"{self.question} {found}", "tip")
         if self.guess * answer <= 0:  # no factor leads from the one to the other
-            return Box("Your guess", f"{self.guess:,.3g} {self.unit}. {found}", "tip")
+            return Box("Your guess", f"{results.number(self.guess, 3)} {self.unit}. {found}", "tip")
         off = max(self.guess / answer, answer / self.guess)
-        verdict = "Well predicted." if off < 1.5 else f"Off by a factor of {off:,.2g}."
-        return Box("Your guess", f"{self.guess:,.3g} {self.unit}. {found} {verdict}", "tip")
+        verdict = (
+            "Well predicted." if off < 1.5 else f"Off by a factor of {results.number(off, 2)}."
+        )
+        return Box(
+            "Your guess", f"{results.number(self.guess, 3)} {self.unit}. {found} {verdict}", "tip"
+        )
 
     def _repr_html_(self) -> str:
-        said = "no guess yet" if self.guess is None else f"{self.guess:,.3g} {self.unit}"
+        said = (
+            "no guess yet" if self.guess is None else f"{results.number(self.guess, 3)} {self.unit}"
+        )
         return Box("Predict", f"{self.question} ({said})", "tip")._repr_html_()
 
     def __repr__(self) -> str:
-        said = "no guess yet" if self.guess is None else f"{self.guess:,.3g} {self.unit}"
+        said = (
+            "no guess yet" if self.guess is None else f"{results.number(self.guess, 3)} {self.unit}"
+        )
         return f"{self.question} ({said})"
 
 

@@ -386,23 +386,43 @@ def _samples(about: Model, job: Job, run: Run, handover: float | None) -> list[S
     ]
 
 
-def _provenance(schedulers: Counter[str], started: str, seconds: float, load: float) -> Provenance:
+def provenance(
+    started: str,
+    seconds: float,
+    load: float,
+    *,
+    scheduler: str,
+    compiler: str,
+    compiler_flags: str,
+) -> Provenance:
+    """This machine, and what the caller knows of its run: what is on it comes from `machine`."""
     import platform
 
-    usual = schedulers.most_common(1)
     return Provenance(
         cpu=machine.cpu_model(),
         cpus_allowed=machine.allowed_cpus(),
         kernel=platform.release(),
-        compiler=native.compiler().version,
-        compiler_flags=" ".join(native.FLAGS),
+        compiler=compiler,
+        compiler_flags=compiler_flags,
         python=platform.python_version(),
         contended=__version__,
         commit=machine.commit(),
         governor=machine.governor(),
         virtualized=machine.hypervisor(),
         load_1min=load,
-        scheduler=usual[0][0] if usual else "nothing ran",
+        scheduler=scheduler,
         started=started,
         seconds=round(seconds, 3),
+    )
+
+
+def _provenance(schedulers: Counter[str], started: str, seconds: float, load: float) -> Provenance:
+    usual = schedulers.most_common(1)
+    return provenance(
+        started,
+        seconds,
+        load,
+        scheduler=usual[0][0] if usual else "nothing ran",
+        compiler=native.compiler().version,
+        compiler_flags=" ".join(native.FLAGS),
     )

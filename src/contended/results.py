@@ -294,10 +294,10 @@ def write_whole(path: Path, text: str) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
-def number(value: float) -> str:
-    """Four significant digits with thousands separators: 13,270,000 or 24.31 or 0.0054."""
-    rounded = float(f"{value:.4g}")
-    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:.4g}"
+def number(value: float, digits: int = 4) -> str:
+    """Significant digits with thousands separators: 13,270,000 or 24.31 or 0.0054."""
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:.{digits}g}"
 
 
 @cache

@@ -19,7 +19,6 @@ import ctypes
 import json
 import mmap
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -29,10 +28,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from contended import __version__, machine, results, stats
+from contended import machine, results, stats
 from contended.errors import ContendedError, UsageError
-from contended.measure import ATTEMPTS, WAIT_SHARE, TooFewCpus
-from contended.results import Measurement, Provenance, Sample
+from contended.measure import ATTEMPTS, WAIT_SHARE, TooFewCpus, provenance
+from contended.results import Measurement, Sample
 
 MAX_MOUNTS = 20_000
 # struct mount, its per-CPU counters, a dentry and an inode to mount on: generous.
@@ -286,21 +285,13 @@ def _measured(
             for variant, rows in answer.items()
         },
         failures=[],
-        provenance=Provenance(
-            cpu=machine.cpu_model(),
-            cpus_allowed=machine.allowed_cpus(),
-            kernel=platform.release(),
+        provenance=provenance(
+            started,
+            time.monotonic() - clock,
+            load,
+            scheduler="SCHED_OTHER",
             compiler="none: system calls from Python",
             compiler_flags="",
-            python=platform.python_version(),
-            contended=__version__,
-            commit=machine.commit(),
-            governor=machine.governor(),
-            virtualized=machine.hypervisor(),
-            load_1min=load,
-            scheduler="SCHED_OTHER",
-            started=started,
-            seconds=round(time.monotonic() - clock, 3),
         ),
     )
 

@@ -151,23 +151,8 @@ static const struct ct_counter counters[] = { { "updates", "of the counter" } };
 static const struct ct_param params[] = { { "level", "m", "unused", 5, 1, 10 } };
 static const char *const phases[] = { "run" };
 
-const struct ct_model *ct_model(void)
-{
-	static const struct ct_model model = {
-		.abi = CT_ABI,
-		.slug = "hostile",
-		.summary = "goes wrong",
-		.op = "one update",
-		.min_threads = 1,
-		.n_variants = ct_array_size(variants),
-		.variants = variants,
-		.n_params = ct_array_size(params),
-		.params = params,
-		.n_counters = ct_array_size(counters),
-		.counters = counters,
-		.n_phases = ct_array_size(phases),
-		.phases = phases,
-	};
-
-	return &model;
-}
+CT_MODEL(.slug = "hostile",
+	 .summary = "goes wrong",
+	 .op = "one update",
+	 .min_threads = 1,
+	 CT_TABLE(variants), CT_TABLE(params), CT_TABLE(counters), CT_TABLE(phases))
