@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -136,6 +137,7 @@ def git(where: Path, *args: str) -> None:
     subprocess.run(["git", *identity, *args], cwd=where, check=True, capture_output=True)
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git: apt-get install git")
 def test_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = tmp_path / "machine.py"
     module.write_text("")
