@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Generator
@@ -12,6 +13,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C, and let the processes under test take it.
+
+    A shell that runs a job in the background without job control has it ignore SIGINT, and a
+    process hands that down to all that it starts.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _skip_is_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
