@@ -85,11 +85,8 @@ def cache_dir() -> Path:
     Raises:
         ContendedError: the user has no home directory, as in some containers.
     """
-    if chosen := os.environ.get("CONTENDED_CACHE"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
     try:
-        return (Path(base) if base else Path.home() / ".cache") / "contended"
+        return doctor.cache_directory()
     except RuntimeError as error:
         raise ContendedError(
             "this user has no home directory: set CONTENDED_CACHE to a folder that you can write"
