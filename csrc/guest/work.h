@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * work.h - the workloads, for the table of them.
+ */
+#pragma once
+#include "args.h"
+
+extern const struct workload work_open_creat, work_stat, work_stat_perturbed,
+	work_faccessat, work_overlay_read, work_umount, work_lazy_busy,
+	work_binds, work_mountinfo, work_mount_walk, work_percpu, work_smoke,
+	work_c2c_validate, work_panic;

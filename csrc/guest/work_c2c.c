@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * work_c2c.c - programs of which it is known what the cache lines do.
+ *
+ *   padded    each process counts in a line of its own: nothing is shared
+ *   unpadded  each counts in its own word of one line: it moves as often as
+ *             two processes' operations alternate
+ *   pingpong  two processes take turns with one word: every turn begins with
+ *             a load that finds the line modified by the other, so that each
+ *             operation has one HITM load, and its store one invalidation
+ *   ring      one process fills a slot, the other empties it, by turns: two
+ *             lines (slot and index) move to and fro
+ *   readonly  all read one table that nobody writes
+ *
+ * The counts say where the lines are, so that the gate's own are left out.
+ */
+#include "args.h"
+#include "gate.h"
+#include "sys.h"
+#include "work.h"
+
+#define SLOTS 8
+#define LINE 64
+#define TABLE 64 /* lines */
+
+static const struct param params[] = {
+	{ "kind", PARAM_WORD, "pingpong", 0, 0,
+	  "padded|unpadded|pingpong|ring|readonly", "what the processes do" },
+	{ "ops", PARAM_NUMBER, "1000", 1, 100000000, NULL,
+	  "operations of each process" },
+	{ 0 },
+};
+
+struct line {
+	_Alignas(LINE) volatile uint64_t word[LINE / 8];
+};
+
+/* Pages apart, so that nothing else is near. */
+static struct field {
+	_Alignas(4096) struct line own[64]; /* padded: one for each process */
+	_Alignas(4096) struct line one;     /* unpadded, pingpong */
+	_Alignas(4096) struct line slot[SLOTS];
+	_Alignas(4096) struct line filled, emptied; /* ring: numbers of slots */
+	_Alignas(4096) struct line table[TABLE];
+} *field;
+
+static unsigned procs;
+static uint64_t all_ops;
+
+static void op_padded(struct worker *w, uint64_t i)
+{
+	(void)i;
+	field->own[w->id].word[0]++;
+}
+
+static void op_unpadded(struct worker *w, uint64_t i)
+{
+	(void)i;
+	field->one.word[w->id % 8]++;
+}
+
+static void op_pingpong(struct worker *w, uint64_t i)
+{
+	volatile uint64_t *turn = &field->one.word[0];
+
+	while (*turn != 2 * i + w->id)
+		relax();
+	*turn = 2 * i + w->id + 1;
+}
+
+static void op_ring(struct worker *w, uint64_t i)
+{
+	volatile uint64_t *filled = &field->filled.word[0];
+	volatile uint64_t *emptied = &field->emptied.word[0];
+	volatile uint64_t *slot = &field->slot[i % SLOTS].word[0];
+
+	if (w->id == 0) {
+		while (i - *emptied >= SLOTS)
+			relax();
+		*slot = i * 3 + 1;
+		*filled = i + 1;
+	} else {
+		while (*filled <= i)
+			relax();
+		if (*slot != i * 3 + 1)
+			fail("the ring has lost slot %" PRIu64, i);
+		*emptied = i + 1;
+	}
+}
+
+static void op_readonly(struct worker *w, uint64_t i)
+{
+	if (field->table[(i * 7 + w->id) % TABLE].word[0] != 1)
+		fail("the table has changed");
+}
+
+static void check_sum(const char *kind)
+{
+	uint64_t sum = 0, expected = procs * all_ops;
+
+	if (!strcmp(kind, "padded"))
+		for (unsigned i = 0; i < procs; i++)
+			sum += field->own[i].word[0];
+	else if (!strcmp(kind, "unpadded"))
+		for (unsigned i = 0; i < 8; i++)
+			sum += field->one.word[i];
+	else if (!strcmp(kind, "pingpong"))
+		sum = field->one.word[0];
+	else if (!strcmp(kind, "ring"))
+		sum = field->filled.word[0] + field->emptied.word[0];
+	else
+		return;
+	if (sum != expected)
+		fail("%s: %" PRIu64 " operations have counted %" PRIu64, kind,
+		     expected, sum);
+}
+
+static void run(void)
+{
+	static const struct {
+		const char *kind;
+		void (*op)(struct worker *w, uint64_t i);
+		unsigned least, most;
+	} kinds[] = {
+		{ "padded", op_padded, 1, 64 },
+		{ "unpadded", op_unpadded, 1, 8 },
+		{ "pingpong", op_pingpong, 2, 2 },
+		{ "ring", op_ring, 2, 2 },
+		{ "readonly", op_readonly, 1, 64 },
+	};
+	const char *kind = arg_word("kind");
+	struct gate gate = { 0 };
+	struct result result = { .label = kind };
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		if (strcmp(kinds[i].kind, kind) != 0)
+			continue;
+		gate.op = kinds[i].op;
+		procs = online_cpus();
+		procs = procs < kinds[i].least ? kinds[i].least :
+			procs > kinds[i].most  ? kinds[i].most  : procs;
+		procs = arg_procs(procs);
+		if (procs < kinds[i].least || procs > kinds[i].most)
+			fail("procs=%u: %s is for %u to %u processes", procs,
+			     kind, kinds[i].least, kinds[i].most);
+	}
+	if (procs > online_cpus())
+		fail("%s needs %u CPUs; there are %u", kind, procs,
+		     online_cpus());
+	gate.procs = procs;
+	gate.ops = all_ops = arg_number("ops");
+	field = shared_memory(sizeof(*field));
+	for (unsigned i = 0; i < TABLE; i++)
+		field->table[i].word[0] = 1;
+	gate_run(&gate, &result);
+	check_sum(kind);
+	count(&result, "address", (uint64_t)(uintptr_t)field);
+	count(&result, "bytes", sizeof(*field));
+	report_result(&result);
+}
+
+const struct workload work_c2c_validate = {
+	"c2c-validate", "programs of which it is known what the cache lines do",
+	params, run, false,
+};

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * work_mountinfo.c - reading mountinfo end to end, a little at a time.
+ *
+ * With a buffer that is smaller than a line, each read() makes the kernel
+ * find its place in the list again, about once for each mount. What was read
+ * is checked after the region: each mount must be there once.
+ */
+#include "args.h"
+#include "gate.h"
+#include "mounts.h"
+#include "sys.h"
+#include "work.h"
+
+#define PREFIX WORK "/t/"
+
+enum { READS, RECORDS, BYTES, MISSING, DUPLICATE };
+
+static const struct param params[] = {
+	{ "sizes", PARAM_SIZES, "250+500+1000+2000", 1, 100000, NULL,
+	  "how many mounts, each in a namespace of its own" },
+	{ "chunk", PARAM_NUMBER, "32", 1, 1048576, NULL,
+	  "bytes of a read; a line has about 60" },
+	{ "ops", PARAM_NUMBER, "1", 1, 1000, NULL, "passes over the file" },
+	{ 0 },
+};
+
+static uint32_t size;
+static size_t chunk, space;
+static int file;
+
+static void prepare(struct worker *w)
+{
+	space = (size_t)(size + 64) * 128 + chunk;
+	w->pointer = malloc(space);
+	if (!w->pointer)
+		fail("no memory for what is read");
+	memset(w->pointer, 0, space);
+	file = open_file("/proc/self/mountinfo", O_RDONLY);
+}
+
+static void op(struct worker *w, uint64_t i)
+{
+	char *content = w->pointer;
+	size_t used = 0;
+	ssize_t n;
+
+	if (i && lseek(file, 0, SEEK_SET))
+		fail_errno("rewind mountinfo");
+	do {
+		if (used + chunk > space)
+			fail("mountinfo is longer than %zu bytes", space);
+		n = read(file, content + used, chunk);
+		if (n < 0)
+			fail_errno("read mountinfo");
+		used += (size_t)n;
+		w->count[READS]++;
+	} while (n);
+	w->count[BYTES] += used;
+	w->local[0] = used;
+}
+
+/* Look at the last pass. */
+static void finish(struct worker *w)
+{
+	const char *at = w->pointer, *stop = at + w->local[0], *end;
+	unsigned char *seen = calloc(size, 1);
+
+	if (!seen)
+		fail("no memory for the check");
+	for (; at < stop; at = end + 1) {
+		struct mountinfo m;
+		unsigned long i;
+
+		end = memchr(at, '\n', (size_t)(stop - at));
+		if (!end || !mounts_parse(at, (size_t)(end - at), &m))
+			fail("a line of mountinfo is torn");
+		if (strncmp(m.at, PREFIX, strlen(PREFIX)) != 0)
+			continue;
+		i = strtoul(m.at + strlen(PREFIX), NULL, 10);
+		w->count[RECORDS]++;
+		if (i >= size || seen[i]++)
+			w->count[DUPLICATE]++;
+	}
+	for (uint32_t i = 0; i < size; i++)
+		w->count[MISSING] += !seen[i];
+	free(seen);
+}
+
+static void run_size(void *arg)
+{
+	const struct gate gate = {
+		.procs = 1,
+		.ops = arg_number("ops"),
+		.prepare = prepare,
+		.op = op,
+		.finish = finish,
+		.counts = { "reads", "records", "bytes", "missing", "duplicate" },
+	};
+	struct result result = { 0 };
+
+	size = *(uint32_t *)arg;
+	result.size = size;
+	result.label = strdup(text("%u", size));
+	chunk = arg_number("chunk");
+	own_namespace();
+	mounts_make_dirs(size);
+	for (uint32_t i = 0; i < size; i++)
+		mounts_make_one(i);
+	gate_run(&gate, &result);
+	report_result(&result);
+}
+
+static void run(void)
+{
+	uint32_t sizes[MAX_SIZES];
+	const unsigned n = arg_sizes("sizes", sizes);
+
+	for (unsigned i = 0; i < n; i++)
+		in_child(run_size, &sizes[i]);
+}
+
+const struct workload work_mountinfo = {
+	"mountinfo", "reading mountinfo end to end with short reads", params, run,
+	true,
+};

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * work_stat.c - all processes stat one file; and the same while somebody
+ * lists the directory that it is in.
+ *
+ * A stat walks the path without writing anything, and takes one reference at
+ * the end, on the file's dentry. It is a lockref: a compare-and-exchange as
+ * long as nobody holds the dentry's lock, and a spin lock otherwise. Reading
+ * a tmpfs directory takes the lock of each entry for a moment.
+ *
+ * What the lister does must not be counted as the workers' doing. So it has
+ * CPU 0 for itself, and calls are counted on the other CPUs only.
+ */
+#include "guest.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "args.h"
+#include "calls.h"
+#include "gate.h"
+#include "sys.h"
+#include "work.h"
+
+#define DIRECTORY WORK "/m0"
+
+static const struct param stat_params[] = {
+	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL, "stats of each process" },
+	{ "name", PARAM_NUMBER, "18", 1, 255, NULL,
+	  "characters of the file's name" },
+	{ 0 },
+};
+
+static const struct param perturbed_params[] = {
+	{ "ops", PARAM_NUMBER, "20000", 1, 10000000, NULL,
+	  "stats of each process in each phase" },
+	{ "dirs", PARAM_NUMBER, "32", 0, 100000, NULL,
+	  "other entries of the directory" },
+	{ "name", PARAM_NUMBER, "18", 1, 255, NULL,
+	  "characters of the file's name" },
+	{ 0 },
+};
+
+static char path[512];
+static uint64_t inode;
+
+static void op(struct worker *w, uint64_t i)
+{
+	struct stat st;
+
+	(void)w;
+	(void)i;
+	if (stat(path, &st))
+		fail_errno("stat %s", path);
+	if (st.st_ino != inode)
+		fail("stat %s found another file", path);
+}
+
+static void make_the_file(void)
+{
+	struct stat st;
+
+	make_dir(DIRECTORY);
+	mount_fs("tmpfs", DIRECTORY, NULL);
+	snprintf(path, sizeof(path), DIRECTORY "/%0*d",
+		 (int)arg_number("name"), 7);
+	make_file("%s", path);
+	if (stat(path, &st))
+		fail_errno("stat %s", path);
+	inode = st.st_ino;
+}
+
+static void run_stat(void)
+{
+	const struct gate gate = {
+		.procs = arg_procs(online_cpus()),
+		.ops = arg_number("ops"),
+		.warm_ups = 3,
+		.op = op,
+	};
+	struct result result = { .size = arg_number("name") };
+
+	make_the_file();
+	gate_run(&gate, &result);
+	report_result(&result);
+}
+
+/* List the directory while the region lasts; *passes says how often. */
+static void list(struct companion *companion, uint64_t *passes)
+{
+	int fd = open_file(DIRECTORY, O_RDONLY | O_DIRECTORY);
+	char entries[32768];
+
+	pin_to(online_cpu(0));
+	for (;;) {
+		long n;
+
+		while (!__atomic_load_n(&companion->running, __ATOMIC_ACQUIRE)) {
+			__atomic_store_n(&companion->resting, 1, __ATOMIC_RELEASE);
+			relax();
+		}
+		__atomic_store_n(&companion->resting, 0, __ATOMIC_RELEASE);
+		if (lseek(fd, 0, SEEK_SET))
+			fail_errno("rewind " DIRECTORY);
+		while ((n = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0)
+			;
+		if (n < 0)
+			fail_errno("list " DIRECTORY);
+		__atomic_fetch_add(passes, 1, __ATOMIC_RELAXED);
+	}
+}
+
+static void phase(struct gate gate, const char *label, bool perturbed)
+{
+	struct {
+		struct companion companion;
+		_Alignas(256) uint64_t passes;
+	} *shared = shared_memory(sizeof(*shared));
+	struct result result = { .label = label };
+	pid_t pid = 0;
+
+	if (perturbed) {
+		pid = fork();
+		if (pid < 0)
+			fail_errno("fork");
+		if (!pid)
+			list(&shared->companion, &shared->passes);
+		gate.companion = &shared->companion;
+	}
+	gate_run(&gate, &result);
+	count(&result, "passes", shared->passes);
+	if (pid) {
+		kill(pid, SIGKILL);
+		if (waitpid(pid, NULL, 0) != pid)
+			fail_errno("wait for the process that lists");
+		if (!shared->passes)
+			fail("the directory was not listed while the workers ran");
+	}
+	report_result(&result);
+}
+
+static void run_perturbed(void)
+{
+	struct gate gate = {
+		.first_cpu = 1,
+		.only_workers = true,
+		.ops = arg_number("ops"),
+		.warm_ups = 3,
+		.op = op,
+	};
+
+	if (online_cpus() < 2)
+		fail("stat-perturbed needs at least 2 CPUs: one is for the process that lists");
+	gate.procs = arg_procs(online_cpus() - 1);
+	if (gate.procs > online_cpus() - 1)
+		fail("procs=%u: stat-perturbed has room for %u processes here",
+		     gate.procs, online_cpus() - 1);
+	make_the_file();
+	for (unsigned i = 0; i < arg_number("dirs"); i++)
+		make_dir(DIRECTORY "/d%u", i);
+	phase(gate, "calm", false);
+	phase(gate, "perturbed", true);
+	phase(gate, "after", false);
+}
+
+const struct workload work_stat = {
+	"stat", "all processes stat one file", stat_params, run_stat, false,
+};
+const struct workload work_stat_perturbed = {
+	"stat-perturbed", "stat of one file: calm, while its directory is listed, after",
+	perturbed_params, run_perturbed, false,
+};

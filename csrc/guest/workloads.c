@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * workloads.c - the table of all workloads, in the order of the help.
+ */
+#include "work.h"
+
+const struct workload *const workloads[] = {
+	&work_open_creat, &work_stat,	    &work_stat_perturbed,
+	&work_faccessat,  &work_overlay_read, &work_umount,
+	&work_lazy_busy,  &work_binds,	    &work_mountinfo,
+	&work_mount_walk, &work_percpu,	    &work_smoke,
+	&work_c2c_validate, &work_panic,    NULL,
+};
