@@ -39,6 +39,11 @@ def notebook(code: str, prose: str = "", **metadata: Any) -> dict[str, Any]:
 def tree(tmp_path: Path) -> Path:
     for name in (
         "src/contended/stats.py",
+        "src/contended/kernel/run.py",
+        "src/contended/simulate/locks.py",
+        "csrc/guest/init.c",
+        "csrc/qemu/coherence.c",
+        "patches/config/base.config",
         "src/contended/cases.toml",
         "src/contended/__pycache__/stats.pyc",
         "csrc/harness.h",
@@ -80,6 +85,14 @@ MOUNT_HASH = {
 }
 
 
+KERNEL = {
+    "src/contended/kernel/run.py",
+    "csrc/guest/init.c",
+    "csrc/qemu/coherence.c",
+    "patches/config/base.config",
+}
+
+
 @pytest.mark.parametrize(
     ("code", "case_files"),
     [
@@ -87,6 +100,8 @@ MOUNT_HASH = {
         ("measure('mount-hash')", MOUNT_HASH),
         ("build('csrc/models/mount_hash.c')", MOUNT_HASH),
         ("load('results/mount-hash-2cpu.json')", MOUNT_HASH),
+        ("from contended.kernel import chapter", KERNEL),
+        ("import contended.simulate.locks", {"src/contended/simulate/locks.py"}),
         ("amount_hash = 1; mount_hashes = 2", set()),
     ],
 )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from sphinx.util.typing import ExtensionMetadata
 
 SHARED = (
-    "src/contended/**/*",
+    "src/contended/*",
     "csrc/*.h",
     "csrc/models/pingpong.c",
     "constraints.txt",
@@ -46,6 +47,12 @@ PER_CASE = (
     "results/{slug}*/**/*",
 )
 """Glob patterns of what belongs to one case; `name` is the slug with underscores."""
+
+PER_PACKAGE = {
+    "kernel": ("src/contended/kernel/*", "csrc/guest/*", "csrc/qemu/*", "patches/config/*"),
+    "simulate": ("src/contended/simulate/*",),
+}
+"""Glob patterns of what only those chapters depend on that import this part of the package."""
 
 _IGNORED = {"__pycache__", ".ipynb_checkpoints"}
 
@@ -76,6 +83,9 @@ def dependencies(root: Path, notebook: dict[str, Any]) -> list[Path]:
     """
     code = code_of(notebook)
     patterns = [*SHARED, *notebook["metadata"].get("contended", {}).get("depends", [])]
+    for package, more in PER_PACKAGE.items():
+        if re.search(rf"\bcontended\.{package}\b", code):
+            patterns += more
     for slug in slugs(root):
         name = slug.replace("-", "_")
         if re.search(rf"(?<![a-z0-9])({re.escape(slug)}|{re.escape(name)})(?![a-z0-9])", code):
@@ -187,6 +197,8 @@ def _stamp_source(app: Sphinx, docname: str, source: list[str]) -> None:
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Connect to the build's events."""
+    # The chapters' kernels inherit it: pages have no server behind them, so widgets stand still.
+    os.environ["CONTENDED_BOOK"] = "1"
     app.connect("env-get-outdated", _outdated)
     app.connect("source-read", _stamp_source)
     # Chapters measure: two of them must never run at once, so no parallel reading, even with -j.

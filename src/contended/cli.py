@@ -9,20 +9,17 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from contended import __version__
+from contended import __version__, commandline
 from contended.errors import ContendedError, UsageError
-
-STDOUT = Path("-")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0, 1 (it did not work) or 2 (the call was wrong)."""
-    args = _parser().parse_args(argv)
+    args = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
     command: Callable[[argparse.Namespace], int] = args.command
     try:
         status = command(args)
@@ -53,7 +50,7 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="contended", description="Linux VFS scalability bugs: reproduce, patch, measure."
     )
@@ -74,8 +71,10 @@ def _parser() -> argparse.ArgumentParser:
         description="Run a C model's variants, interleaved and pinned, and compare them.",
     )
     measure.add_argument("slug", metavar="SLUG", help="a case, or another model of csrc/models")
-    measure.add_argument("--variants", type=_names, metavar="A,B", help="default: all")
-    measure.add_argument("--threads", type=_counts, metavar="1,2", help="default: 1, 2, 4, ...")
+    measure.add_argument("--variants", type=commandline.names, metavar="A,B", help="default: all")
+    measure.add_argument(
+        "--threads", type=commandline.counts, metavar="1,2", help="default: 1, 2, 4, ..."
+    )
     measure.add_argument("--repeats", type=int, default=7, metavar="K", help="default: 7")
     measure.add_argument(
         "--set",
@@ -109,21 +108,30 @@ def _parser() -> argparse.ArgumentParser:
     )
     measure.add_argument("--json", type=Path, metavar="FILE|-", help="write the result as JSON")
     measure.set_defaults(command=_measure)
+
+    kernel = commands.add_parser("kernel", help="build, boot and judge patched kernels")
+    if "kernel" in argv[:1]:  # the other commands should not pay for importing the kernel lab
+        from contended.kernel import commands as kernel_commands
+
+        kernel_commands.fill(kernel)
+    c2c = commands.add_parser(
+        "c2c", help="count which cache lines CPUs take from each other, as perf c2c does"
+    )
+    if "c2c" in argv[:1]:
+        from contended.kernel import c2c as profiler
+
+        profiler.fill(c2c)
+    course = commands.add_parser("course", help="release, check and grade the course labs")
+    if "course" in argv[:1]:
+        from contended.course import commands as course_commands
+
+        course_commands.fill(course)
+    simulate = commands.add_parser("simulate", help="take a case past this machine's size")
+    if "simulate" in argv[:1]:
+        from contended.simulate import commands as simulate_commands
+
+        simulate_commands.fill(simulate)
     return parser
-
-
-def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise argparse.ArgumentTypeError("give at least one name")
-    return names
-
-
-def _counts(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list like 1,2,4") from error
 
 
 def _setting(text: str) -> tuple[str, int]:
@@ -160,8 +168,8 @@ def _measure(args: argparse.Namespace) -> int:
 
     _check_slug(args.slug)
     if args.json is not None:
-        _check_writable(args.json)
-    with _progress() as progress:
+        commandline.check_writable(args.json)
+    with commandline.bar("run") as progress:
         measurement = measure.measure(
             args.slug,
             variants=args.variants,
@@ -176,7 +184,7 @@ def _measure(args: argparse.Namespace) -> int:
         )
     if args.json is not None:
         measurement.save(args.json)
-    if args.json != STDOUT:
+    if args.json != commandline.STDOUT:
         sys.stdout.write(report.measurement_text(measurement) + "\n")
     for failure in measurement.failures:
         sys.stderr.write(
@@ -197,36 +205,6 @@ def _check_slug(slug: str) -> None:
     if slug in known:
         raise UsageError(f"{slug} has no C model yet; what can be measured: {listed}")
     raise UsageError(f"no case or model {slug!r}; what can be measured: {listed}")
-
-
-def _check_writable(path: Path) -> None:
-    """Better to find out before a long measurement than after it."""
-    if path == STDOUT:
-        return
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder: name a file, or - for standard output")
-    if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}: make it first")
-    # A pipe or a device is written to; a file is replaced, which is up to its folder.
-    if not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
-        raise UsageError(f"{path} cannot be written: choose a file in a folder that can")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on a terminal, nothing in a pipe or a file."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from tqdm import tqdm
-
-    with tqdm(unit="run", leave=False) as bar:
-
-        def update(done: int, planned: int) -> None:
-            bar.total = planned
-            bar.update(done - bar.n)
-
-        yield update
 
 
 if __name__ == "__main__":

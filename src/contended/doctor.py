@@ -20,6 +20,7 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Iterable  # noqa: UP035  # Python 3.8 cannot subscript the other one
 
 OLDEST_PYTHON = (3, 11)
 
@@ -74,12 +75,15 @@ def _chromium() -> str:
 
 _CHROMIUM = _chromium()
 
+TARGETS = ("book", "test", "lab", "kernels")
+"""What the packages are for: targets of the Makefile."""
+
 PACKAGES = (
-    Package("gcc", "compiles the models when a chapter runs them", ("book", "test", "lab"), True,
+    Package("gcc", "compiles the models when a chapter runs them", TARGETS, True,
             command="cc"),
-    Package("libc6-dev", "the C library's headers, for the models", ("book", "test", "lab"), True,
+    Package("libc6-dev", "the C library's headers, for the models", TARGETS, True,
             file="/usr/include/stdio.h"),
-    Package("make", "the front door: make book, make test, ...", ("book", "test", "lab"), True,
+    Package("make", "the front door: make book, make test, ...", TARGETS, True,
             command="make"),
     Package("ca-certificates", "lets pip check whom it downloads from", ("book", "test", "lab"),
             True, file="/etc/ssl/certs/ca-certificates.crt"),
@@ -91,6 +95,24 @@ PACKAGES = (
             "recorded run)", ("book", "test", "lab"), False, header="urcu/urcu-qsbr.h"),
     Package("python3-venv", "makes .venv (without it tools/venv.sh fetches pip itself)",
             ("book", "test", "lab"), False, module="ensurepip"),
+    Package("bc", "computes constants when a kernel is built", ("kernels",), True, command="bc"),
+    Package("bison", "parsers for the kernel's tools", ("kernels",), True, command="bison"),
+    Package("flex", "scanners for the kernel's tools", ("kernels",), True, command="flex"),
+    Package("libelf-dev", "lets objtool read the kernel's objects", ("kernels",), True,
+            header="gelf.h"),
+    Package("patch", "applies a case's patches to the kernel's source", ("kernels",), True,
+            command="patch"),
+    Package("perl", "runs checkpatch and the kernel's own scripts", ("kernels",), True,
+            command="perl"),
+    Package("xz-utils", "unpacks the kernel's source", ("kernels",), True, command="xz"),
+    Package("linux-source-6.1", "Debian's kernel source (without it: --source)",
+            ("test", "kernels"), False, file="/usr/src/linux-source-6.1.tar.xz"),
+    Package("qemu-system-x86", "boots the kernels (without it: recorded runs)",
+            ("book", "test", "kernels"), False, command="qemu-system-x86_64"),
+    Package("qemu-user", "runs the models under the coherence profiler (without it: kernels only)",
+            ("test",), False, command="qemu-x86_64"),
+    Package("busybox-static", "the shell in a kernel (without it: a small one of our own)",
+            ("kernels",), False, file="/bin/busybox"),
 )  # fmt: skip
 
 
@@ -148,10 +170,13 @@ class Report:
 
     @property
     def apt_get(self) -> str:
-        """The command that installs what is missing; empty if nothing is."""
-        names = " ".join(p.name for p in self.missing)
-        sudo = "" if os.geteuid() == 0 else "sudo "
-        return f"{sudo}apt-get install {names}" if names else ""
+        """The command that installs what is missing of the book; empty if nothing is."""
+        return _apt_get(p for p in self.missing if p.needed_for != ("kernels",))
+
+    @property
+    def apt_get_kernels(self) -> str:
+        """The command that installs what else the kernel lab lacks; empty if it lacks nothing."""
+        return _apt_get(p for p in self.missing if p.needed_for == ("kernels",))
 
     def blockers(self, target: str = "book") -> tuple[str, ...]:
         """What `make target` cannot do without and is not there."""
@@ -164,7 +189,8 @@ class Report:
             "packages": [{**asdict(f.package), "there": f.there} for f in self.packages],
             "checks": [asdict(check) for check in self.checks],
             "apt_get": self.apt_get,
-            "blockers": {target: self.blockers(target) for target in ("book", "test", "lab")},
+            "apt_get_kernels": self.apt_get_kernels,
+            "blockers": {target: self.blockers(target) for target in TARGETS},
         }
         return json.dumps(value, indent=2) + "\n"
 
@@ -182,12 +208,20 @@ class Report:
         lines = [*_table(rows), "", *_table(checks), ""]
         if self.apt_get:
             lines.append(f"To add what is missing:  {self.apt_get}")
-        for target in ("book", "test"):
+        if self.apt_get_kernels:
+            lines.append(f"And for the kernel lab:  {self.apt_get_kernels}")
+        for target in ("book", "test", "kernels"):
             blockers = ", ".join(self.blockers(target))
             lines.append(
                 f"make {target}: {'cannot run without ' + blockers if blockers else 'ready'}"
             )
         return "\n".join(lines) + "\n"
+
+
+def _apt_get(packages: Iterable[Package]) -> str:
+    names = " ".join(package.name for package in packages)
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    return f"{sudo}apt-get install {names}" if names else ""
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""What a chapter shows of the kernel lab: the outcomes, and what cache lines did.
+
+Outcomes are live where the kernels are built. Profiles are always the recorded ones: to make one
+takes minutes, and a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+
+from contended import lesson
+from contended.errors import ContendedError
+from contended.kernel import build, coherence, run, variants
+from contended.kernel.coherence import Line, Profiles
+from contended.kernel.run import KernelRun
+from contended.lesson import Box, Table
+from contended.results import number
+
+VCPUS = 2
+"""Of the machine that a chapter boots when the book is built; the reference runs have more."""
+
+
+def command(slug: str) -> str:
+    """What a reader types to make the case's kernels and see their outcomes."""
+    return f"contended kernel run {slug}"
+
+
+def missing(slug: str) -> str:
+    """Why a chapter cannot run the case's kernels now, in a few words; empty if it can."""
+    if shutil.which("qemu-system-x86_64") is None:
+        return "QEMU is not installed"
+    try:
+        kernels = [build.find(v, "base") for v in variants.load(slug).variants.values()]
+    except ContendedError as error:
+        return str(error)
+    unbuilt = sum(kernel is None for kernel in kernels)
+    return f"{unbuilt} of its {len(kernels)} kernels are not built" if unbuilt else ""
+
+
+def outcomes(slug: str) -> KernelRun:
+    """The case's variants on a real kernel: what was expected, what was seen, and did it hold.
+
+    Runs them now if QEMU is there and the kernels are built; otherwise the reference run is shown,
+    below a box that says why, and which command makes the kernels.
+
+    With `CONTENDED_RECORD=1` in the environment a live run becomes the reference run.
+
+    Raises:
+        ContendedError: an outcome did not hold in a live run.
+    """
+    why = missing(slug)
+    if why:
+        from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
+
+        text = (
+            f"{why[0].upper()}{why[1:]}. What follows is the reference run "
+            f"results/{slug}/kernel.json. To run it here: {command(slug)} (builds what is missing "
+            "in some minutes; see The kernel lab)."
+        )
+        display(Box("Not booted on this machine", text))  # type: ignore[no-untyped-call]
+        return recorded(slug)
+    # What the profiler sees has a section of its own, and takes longer than all the rest.
+    case = variants.load(slug)
+    live = [one.name for one in case.runs.values() if not one.profile]
+    done = run.run(slug, vcpus=VCPUS, smoke=False, runs=live)
+    if not done.held:
+        raise ContendedError(f"{slug}: {done.first_miss}")
+    if os.environ.get(lesson.RECORD) == "1":
+        done.save(lesson.reference(f"{slug}/kernel"))
+    return done
+
+
+def recorded(slug: str) -> KernelRun:
+    """The reference run, made on another occasion; its provenance says where and with what."""
+    return run.load(lesson.reference(f"{slug}/kernel"))
+
+
+def profiles(slug: str, name: str = "") -> Profiles:
+    """The recorded profiles of a case: what its cache lines did, before and after.
+
+    Args:
+        slug: The case.
+        name: Which, if there are several records: `results/<slug>/c2c-<name>.json`.
+
+    Raises:
+        ContendedError: there is no such record, or it is damaged.
+    """
+    return coherence.load(lesson.reference(f"{slug}/c2c" + (f"-{name}" if name else "")))
+
+
+def worst_lines(found: Profiles, label: str | None = None, top: int = 5) -> Table:
+    """The lines that were taken from other CPUs most often, a few of each variant.
+
+    Args:
+        found: What was counted.
+        label: The region, if there are several; None takes each variant's first.
+        top: Lines of each variant.
+
+    Raises:
+        UsageError: an unknown region.
+    """
+    rows: list[tuple[str | int, ...]] = []
+    for variant in found.variants:
+        profile = found.of(variant, label)
+        total = profile.counts.hitm
+        for place, line in enumerate(profile.lines[:top], 1):
+            hitm = line.counts.hitm
+            rows.append(
+                (
+                    variant,
+                    place,
+                    number(profile.per_op(hitm), 3),
+                    f"{100 * hitm / total:.0f} %" if total else "",
+                    _what(line),
+                    _who(line),
+                )
+            )
+        # of how many lines a record does not tell: only the worst are kept
+        rows.append((variant, "all", number(profile.per_op(total), 3), "", "", ""))
+    where = found.profiles[0].provenance if found.profiles else None
+    caption = f"{found.case}: cache lines taken from another CPU"
+    if where:
+        caption += f" ({where.kernel}, {where.vcpus} CPUs, {where.qemu}, idealised caches)"
+    return Table(
+        caption,
+        ("variant", "line", "HITM per operation", "share", "what it is", "who takes it"),
+        rows,
+    )
+
+
+_NAMES = 3  # members, or functions, that are named
+
+
+def _what(line: Line) -> str:
+    """The struct, which one it is, and its members that were fought for, the worst first."""
+    things = [site.thing for site in line.sites if site.thing and site.counts.hitm]
+    if not things or things[0].kind == "unknown":
+        return "unknown"
+    first = things[0]
+    # of members within members, and of elements, the whole is what a reader knows
+    members = dict.fromkeys(
+        re.split(r"[.[]", thing.field)[0]
+        for thing in things
+        if thing.object == first.object and thing.field
+    )
+    name = f"struct {first.struct}" if first.struct and first.kind != "variable" else first.name
+    name = name if first.kind != "per-cpu" else f"per-CPU {first.name}"
+    text = name or first.kind
+    text += f" {first.label}" if first.label else ""
+    text += f": {_first(list(members))}" if members else ""
+    others = len({thing.object for thing in things} - {first.object})
+    return text + (f", and {others} more" if others else "")
+
+
+def _who(line: Line) -> str:
+    return _first(list(dict.fromkeys(site.symbol for site in line.sites if site.counts.hitm)))
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:_NAMES]) + (", ..." if len(names) > _NAMES else "")

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""Does KVM work here? Only a boot can tell.
+
+Inside another virtual machine /dev/kvm may exist, open and even make a machine whose first
+instruction never runs. So a kernel is booted, with a short deadline, once for each start of the
+host; the answer is kept in the cache and in this process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from contended import native, results
+from contended.errors import ContendedError, UsageError
+from contended.kernel import boot as boots
+
+DEVICE = Path("/dev/kvm")
+DEADLINE_S = 5.0
+
+
+class NoKvm(ContendedError):
+    """KVM was asked for and does not work here; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether KVM works, and if not, why."""
+
+    works: bool
+    why: str = ""
+
+
+_ANSWERS: dict[str, Answer] = {}
+
+
+def choose(boot: boots.Boot) -> tuple[str, str]:
+    """How a machine is to run, `tcg` or `kvm`, and a note on why not KVM.
+
+    Raises:
+        NoKvm: KVM is asked for and does not work.
+        UsageError: KVM is asked for where instructions are to be counted.
+    """
+    if boot.accel not in ("auto", "tcg", "kvm"):
+        raise UsageError(f"no accelerator {boot.accel!r}; there are: auto, tcg, kvm")
+    if boot.icount or boot.plugin is not None:
+        if boot.accel == "kvm":
+            raise UsageError("QEMU counts instructions only with TCG: use accel auto or tcg")
+        return "tcg", "instructions are counted, which needs TCG"
+    if boot.accel == "tcg":
+        return "tcg", ""
+    answer = probe(boot)
+    if answer.works:
+        return "kvm", ""
+    if boot.accel == "kvm":
+        raise NoKvm(f"KVM does not work here: {answer.why}")
+    return "tcg", f"{answer.why}: using TCG"
+
+
+def probe(boot: boots.Boot) -> Answer:
+    """Find out, or remember, whether a kernel starts with KVM; `boot` says which kernel."""
+    if platform.machine() != "x86_64":
+        return Answer(False, f"the host is {platform.machine()}, the kernels are x86-64")
+    if not DEVICE.exists():
+        return Answer(False, "there is no /dev/kvm")
+    if not os.access(DEVICE, os.R_OK | os.W_OK):
+        return Answer(False, "/dev/kvm may not be opened (its group may: usermod -aG kvm)")
+    key = _key()
+    if key not in _ANSWERS:
+        known = _remembered(key)
+        if known is None:
+            known, certain = _try(boot)
+            if not certain:
+                return known
+            _remember(key, known)
+        _ANSWERS[key] = known
+    return _ANSWERS[key]
+
+
+def _try(boot: boots.Boot) -> tuple[Answer, bool]:
+    """Boot; the answer, and whether it is one about KVM rather than about this kernel."""
+    trial = replace(
+        boot, accel="kvm", vcpus=min(boot.vcpus, 2), args={"run": "list"}, hold=False,
+        cmdline="", deadline_s=DEADLINE_S,
+    )  # fmt: skip
+    try:
+        with _Forced(trial) as machine:
+            for line in machine.lines():
+                if line["type"] == "hello":
+                    return Answer(True), True
+    except boots.GuestHang:
+        reason = f"/dev/kvm opens but the guest did not start within {DEADLINE_S:.0f} s"
+        return Answer(False, reason), True
+    except boots.LostVm as lost:
+        how = str(lost).removeprefix(boots.ENDED).strip()
+        return Answer(False, f"/dev/kvm opens but QEMU fails with it: {how}"), True
+    except boots.GuestTrouble as trouble:
+        return Answer(False, f"the kernel does not start with KVM ({trouble})"), False
+    return Answer(False, "the guest said nothing with KVM"), False
+
+
+class _Forced(boots.Machine):
+    """With KVM, without asking whether it works."""
+
+    def __init__(self, boot: boots.Boot) -> None:
+        super().__init__(replace(boot, accel="tcg"))
+        self.accel = "kvm"
+
+
+def _key() -> str:
+    """This start of the host, and this QEMU."""
+    try:
+        host = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        host = str(os.getpid())
+    qemu = boots.find_qemu()
+    text = "\n".join((host, qemu, boots.qemu_version(), boots.MACHINE))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _file() -> Path:
+    return native.cache_dir() / "kernel" / "kvm.json"
+
+
+def _remembered(key: str) -> Answer | None:
+    try:
+        content: Any = json.loads(_file().read_text())
+        if content["key"] == key:
+            return Answer(bool(content["works"]), str(content["why"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # no memory, or not ours: find out again
+    return None
+
+
+def _remember(key: str, answer: Answer) -> None:
+    content = {"key": key, "works": answer.works, "why": answer.why}
+    try:
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        results.write_whole(_file(), json.dumps(content) + "\n")
+    except (OSError, ContendedError):
+        pass  # asking again costs seconds, and no more

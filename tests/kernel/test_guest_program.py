@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: MIT
+"""The guest program: what it refuses, what it reports, and what it counts on the lab's kernel.
+
+On the host it runs in a user and mount namespace of its own only, where nothing it mounts is seen
+by others; where the host forbids such namespaces these tests are skipped. The rest boots it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contended import native
+from contended.kernel import boot as boots
+from contended.kernel import guest
+from contended.kernel.boot import Boot, GuestError, GuestPanic, GuestReport
+from contended.kernel.build import Kernel
+
+pytest_plugins = ("labfixtures",)
+
+Lines = list[dict[str, Any]]
+
+SINGLE = ("umount", "lazy-busy", "binds", "mountinfo", "mount-walk", "percpu", "smoke")
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program as a command."""
+    file = tmp_path_factory.mktemp("guest") / "ct"
+    guest.compile_static(sorted((native.home() / "csrc" / "guest").glob("*.c")), file)
+    return file
+
+
+@pytest.fixture(scope="session")
+def alone(program: Path) -> list[str]:
+    """The command within namespaces of its own."""
+    prefix = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private"]
+    if shutil.which("unshare") is None:
+        pytest.skip("unshare is not installed: apt-get install util-linux")
+    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this host forbids user namespaces")
+    if not Path("/mnt").is_dir():
+        pytest.skip("there is no /mnt to mount on")
+    return [*prefix, str(program)]
+
+
+def run(command: list[str], *arguments: str) -> tuple[int, Lines]:
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stderr == ""
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def error_of(command: list[str], *arguments: str) -> str:
+    """The one error line, after which nothing came."""
+    status, lines = run(command, *arguments)
+    assert status != 0
+    assert [line["type"] for line in lines] == ["error"]
+    what: str = lines[0]["what"]
+    assert "\n" not in what
+    return what
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nope"], ["nope", "open-creat", "smoke"]),
+        (['no"pe\\\n\x01é'], ['no"pe\\']),
+        (["stat", "bogus=1"], ["bogus", "ops", "name", "procs"]),
+        (["stat", "ops"], ["ops", "NAME=VALUE"]),
+        (["stat", "ops="], ["ops", "1 to"]),
+        (["stat", "ops=x"], ["ops=x", "1 to"]),
+        (["stat", "ops=0"], ["ops=0", "1 to"]),
+        (["stat", "ops=-1"], ["ops=-1"]),
+        (["stat", "ops=5x"], ["ops=5x"]),
+        (["stat", "ops=99999999999999999999999"], ["1 to"]),
+        (["stat", "ops=5", "ops=6"], ["ops", "twice"]),
+        (["stat", "procs=0"], ["procs=0"]),
+        (["binds", "sizes=1+"], ["sizes=1+", "+ between"]),
+        (["binds", "sizes=" + "+".join(["1"] * 17)], ["up to 16"]),
+        (["binds", "shared=2"], ["shared=2", "0 to 1"]),
+        (["c2c-validate", "kind=ping"], ["kind=ping", "padded|unpadded"]),
+        (["umount", "procs=2"], ["umount", "one process"]),
+    ],
+)
+def test_what_is_wrong_is_said(program: Path, arguments: list[str], words: list[str]) -> None:
+    what = error_of([str(program)], *arguments)
+    assert all(word in what for word in words)
+
+
+def test_nothing_dangerous_outside_of_the_lab(alone: list[str]) -> None:
+    for how in ("panic", "oops", "hang", "exit", "reset"):
+        assert "lab kernels only" in error_of(alone, "panic", f"how={how}")
+    assert "lab kernels only" in error_of(alone, "stat", "calls=vfs_open")
+
+
+def test_the_list_describes_every_workload(program: Path) -> None:
+    status, lines = run([str(program)], "list")
+    assert status == 0
+    assert {line["type"] for line in lines} == {"workload"}
+    names = [line["name"] for line in lines]
+    assert len(names) == len(set(names)) == 14
+    assert set(SINGLE) < set(names)
+    assert all(line["help"] for line in lines)
+
+
+@pytest.mark.parametrize("name", ["open-creat", "stat"])
+def test_ops_are_those_of_all_processes(alone: list[str], name: str) -> None:
+    status, lines = run(alone, name, "procs=3", "ops=7")
+    assert status == 0
+    (result,) = lines
+    assert (result["type"], result["procs"], result["ops"]) == ("result", 3, 21)
+    assert result["ns"] > 0
+    assert result["calls"] == {}
+
+
+def test_umounts_are_timed_one_by_one(alone: list[str]) -> None:
+    status, lines = run(alone, "umount", "ops=7", "rounds=3")
+    assert status == 0
+    assert [(line["label"], line["ops"]) for line in lines] == [("plain", 7), ("lazy", 7)]
+    for line in lines:
+        times = line["latency_ns"]
+        assert 0 < times["p50"] <= times["p90"] <= times["p99"] <= times["max"] <= line["ns"]
+
+
+def test_each_size_is_a_result(alone: list[str]) -> None:
+    status, lines = run(alone, "mountinfo", "sizes=3+50", "chunk=7")
+    assert status == 0
+    assert [(line["label"], line["size"]) for line in lines] == [("3", 3), ("50", 50)]
+    for line in lines:
+        counts = line["counts"]
+        assert counts["records"] == line["size"]
+        assert counts["missing"] == counts["duplicate"] == 0
+        # The last read finds the end, and the one before may be short.
+        assert counts["reads"] >= counts["bytes"] / 7
+
+
+@pytest.mark.parametrize("family", ["lookup", "mounts"])
+def test_checks_pass_on_the_host_as_well(alone: list[str], family: str) -> None:
+    status, lines = run(alone, "smoke", f"only={family}")
+    assert status == 0
+    checks = [line for line in lines if line["type"] == "check"]
+    assert len(checks) > 20
+    assert [check for check in checks if not check["ok"]] == []
+    assert lines[-1]["counts"] == {"failed": 0}
+
+
+def test_a_check_can_fail(alone: list[str]) -> None:
+    """A user namespace has no user 1000: what needs one has to say so."""
+    status, lines = run(alone, "smoke", "only=names")
+    assert status == 0
+    failed = [line for line in lines if line["type"] == "check" and not line["ok"]]
+    assert [check["name"] for check in failed] == ["permissions"]
+    assert "setresgid" in failed[0]["detail"]
+    assert lines[-1]["counts"] == {"failed": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "procs"),
+    [("padded", 2), ("unpadded", 2), ("pingpong", 2), ("ring", 2), ("readonly", 2)],
+)
+def test_shared_lines_are_named(alone: list[str], kind: str, procs: int) -> None:
+    if len(os.sched_getaffinity(0)) < procs:
+        pytest.skip("needs two CPUs")
+    status, lines = run(alone, "c2c-validate", f"kind={kind}", "ops=20", f"procs={procs}")
+    assert status == 0
+    (result,) = lines
+    assert (result["label"], result["ops"]) == (kind, 20 * procs)
+    assert result["counts"]["address"] % 4096 == 0
+    assert result["counts"]["bytes"] > 0
+
+
+def on(kernel: Kernel, vcpus: int = 2, icount: bool = False, **args: str) -> GuestReport:
+    return boots.boot(
+        Boot(kernel=kernel, vcpus=vcpus, args=args, accel="tcg", icount=icount, deadline_s=300)
+    )
+
+
+def test_an_open_takes_two_references(kernel: Kernel) -> None:
+    report = on(kernel, run="open-creat", ops="50", calls="__legitimize_path,try_to_unlazy")
+    (result,) = report.results
+    assert report.hello["cpus"] == result["procs"] == 2
+    assert result["ops"] == 100
+    assert result["calls"] == {"__legitimize_path": 200, "try_to_unlazy": 100}
+
+
+def test_a_workers_calls_only(kernel: Kernel) -> None:
+    """The process that lists the directory walks no path, and has a CPU of its own."""
+    report = on(kernel, run="stat-perturbed", ops="200", calls="__legitimize_path")
+    assert [r["label"] for r in report.results] == ["calm", "perturbed", "after"]
+    for result in report.results:
+        assert result["procs"] == 1
+        assert result["calls"] == {"__legitimize_path": 200}
+        assert (result["counts"]["passes"] > 0) == (result["label"] == "perturbed")
+
+
+def test_an_unknown_function_is_named(kernel: Kernel) -> None:
+    with pytest.raises(GuestError, match="no_such_function"):
+        on(kernel, run="stat", calls="no_such_function")
+
+
+def test_an_unknown_parameter_is_named(kernel: Kernel) -> None:
+    with pytest.raises(GuestError, match="bogus"):
+        on(kernel, vcpus=1, run="stat", bogus="1")
+
+
+def test_init_may_crash(kernel: Kernel) -> None:
+    with pytest.raises(GuestPanic, match="kill init"):
+        on(kernel, vcpus=1, run="panic", how="panic")
+
+
+def test_a_loop_device_is_free_at_once(kernel: Kernel) -> None:
+    report = on(kernel, run="lazy-busy", ops="4")
+    assert [r["label"] for r in report.results] == ["lazy", "plain"]
+    for result in report.results:
+        assert result["ops"] == 4
+        assert result["counts"] == {"ebusy": 0, "released_later": 0, "clr_busy": 0}
+
+
+def test_binds_make_one_mount_each(kernel: Kernel) -> None:
+    report = on(kernel, run="binds", sizes="20+40", calls="clone_mnt")
+    assert [(r["label"], r["calls"]["clone_mnt"]) for r in report.results] == [
+        ("20", 20),
+        ("40", 40),
+    ]
+
+
+def test_instructions_are_repeatable(kernel: Kernel) -> None:
+    first, second = (
+        on(kernel, vcpus=1, icount=True, run="mountinfo", sizes="100+200") for _ in range(2)
+    )
+    for one, other in zip(first.results, second.results, strict=True):
+        assert other["ns"] == pytest.approx(one["ns"], rel=0.01)
+    assert first.results[1]["ns"] == pytest.approx(2 * first.results[0]["ns"], rel=0.1)
+
+
+def test_the_unpatched_kernel_passes_the_smoke_set(kernel: Kernel) -> None:
+    report = on(kernel, run="smoke")
+    assert len(report.checks) >= 100
+    assert [check for check in report.checks if not check["ok"]] == []
+    assert report.results[-1]["counts"] == {"failed": 0}

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""Each case on real kernels: what its variants.toml expects is what is seen.
+
+The kernels are those of the reader's cache, built now if they are not there; the first time that
+takes half an hour. Emulated, since all machines can do that and none does it differently.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import labtools
+import pytest
+
+from contended.errors import ContendedError
+from contended.kernel import boot, build, run, source, variants
+from contended.kernel.source import Source
+
+pytest_plugins = ("labfixtures",)
+pytestmark = pytest.mark.usefixtures("no_vm_left")
+
+
+@pytest.fixture(scope="module")
+def origin() -> Source:
+    """The tested kernel's source."""
+    if not labtools.has_qemu():
+        pytest.skip(boot.QEMU_MISSING)
+    try:
+        found = source.find()
+    except ContendedError as error:
+        if "apt-get" not in str(error):
+            raise
+        pytest.skip(str(error))
+    return found
+
+
+@pytest.mark.parametrize("slug", variants.slugs())
+def test_a_patch_is_in_the_kernels_style(slug: str, origin: Source) -> None:
+    """By the kernel's own checker; a sign-off is left out on purpose (docs/kernel-lab.md)."""
+    checker = origin.tree / "scripts" / "checkpatch.pl"
+    patches = sorted({p for v in variants.load(slug).variants.values() for p in v.patches})
+    for patch in patches:
+        done = subprocess.run(
+            ["perl", str(checker), "--strict", "--no-signoff", "--no-tree", str(patch)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        assert re.search(r"total: 0 errors, 0 warnings, 0 checks", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("slug", variants.slugs())
+def test_the_kernels_are_built(slug: str, origin: Source) -> None:
+    for variant, config in run.plan(slug).kernels:
+        kernel = build.build(variant, config, origin)
+        assert build.find(variant, config, origin) == kernel
+
+
+@pytest.mark.parametrize("vcpus", [2, 4])
+@pytest.mark.parametrize("slug", variants.slugs())
+def test_all_outcomes_hold(slug: str, vcpus: int, origin: Source) -> None:
+    """A run that fixes the number of its processors is the same for both: it is run once."""
+    case = variants.load(slug)
+    runs = [one.name for one in case.runs.values() if vcpus == 2 or not one.vcpus]
+    done = run.run(slug, vcpus=vcpus, accel="tcg", runs=runs)
+    assert done.held, "\n".join(done.misses)
