@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What does the coherence profiler cost?
+
+Boots one kernel by turns without the plugin and with it, and compares whole runs and their
+measured regions; then a run with 16 vCPUs, and the memory. Prints PASS or FAIL for each limit, and
+exits 1 if anything fails. The kernel must have been built: contended kernel build
+open-creat-unlazy. Leave the machine alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from contended.kernel import boot, build, plugin, variants
+from contended.kernel.build import Kernel
+
+KERNEL = "open-creat-unlazy/before"
+VCPUS, OPS = 4, 3000
+WIDE_VCPUS, WIDE_OPS = 16, 100
+SLOWER = 5.0
+WIDE_S = 30.0
+BYTES_PER_LINE = 64.0
+# The arena of each vCPU grows by so many lines at once.
+CHUNK_LINES = 256
+
+
+def run(kernel: Kernel, vcpus: int, ops: int, value: str | None) -> tuple[float, float]:
+    """One boot: seconds from QEMU's start to its end, and of the measured region."""
+    report = boot.boot(
+        boot.Boot(
+            kernel=kernel,
+            vcpus=vcpus,
+            args={"run": "open-creat", "ops": str(ops)},
+            accel="tcg",
+            deadline_s=300,
+            plugin=value,
+        )
+    )
+    return report.wall_s, sum(result["ns"] for result in report.results) / 1e9
+
+
+def verdict(good: bool, text: str) -> bool:
+    """Print a line of the result, and pass on whether it is good."""
+    print(f"{'PASS' if good else 'FAIL'}  {text}")
+    return good
+
+
+def main() -> int:
+    """Run it all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=3, help="boots of each kind [%(default)s]")
+    repeats = parser.parse_args().repeats
+    kernel = build.find(variants.pick(KERNEL), "base")
+    if kernel is None:
+        print(f"SKIP  the kernel {KERNEL} is not built: contended kernel build {KERNEL}")
+        return 0
+    library = plugin.build(plugin.find("system"))
+    good = True
+    with tempfile.TemporaryDirectory(prefix="contended-coherence-") as scratch:
+        out = Path(scratch) / "report.json"
+        value = plugin.option(library, out)
+        plain, counted = [], []
+        for _ in range(repeats):
+            plain.append(run(kernel, VCPUS, OPS, None))
+            counted.append(run(kernel, VCPUS, OPS, value))
+        for index, what in enumerate(("from start to end", "in the region")):
+            ratios = [b[index] / a[index] for a, b in zip(plain, counted, strict=True)]
+            ratio = statistics.median(ratios)
+            good &= verdict(
+                ratio <= SLOWER,
+                f"{VCPUS} vCPUs, {VCPUS * OPS} operations, {what}: {ratio:.2f} times plain TCG "
+                f"({min(ratios):.2f} to {max(ratios):.2f}), limit {SLOWER:.0f}",
+            )
+        (region,) = plugin.load(out).regions
+        cost = region.directory
+        # What is allocated but not used yet is at most a chunk each.
+        used = cost.line_bytes / (cost.lines + CHUNK_LINES * VCPUS)
+        good &= verdict(
+            used <= BYTES_PER_LINE,
+            f"{cost.lines} lines touched: {used:.0f} bytes each, limit {BYTES_PER_LINE:.0f}; "
+            f"and {cost.site_bytes / 2**20:.1f} MiB for instructions, "
+            f"{cost.fixed_bytes / 2**20:.0f} MiB once",
+        )
+        wide = run(kernel, WIDE_VCPUS, WIDE_OPS, value)
+        good &= verdict(
+            wide[0] <= WIDE_S,
+            f"{WIDE_VCPUS} vCPUs, {WIDE_OPS} operations each: {wide[0]:.1f} s, limit {WIDE_S:.0f}",
+        )
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: MIT
+"""`contended c2c`: boot a case's kernels under the profiler, and say which lines they fight for.
+
+For each variant: build the kernel, boot it with the plugin, let the guest run its workload, and,
+while it waits at the end, ask its memory what the contended lines are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from contended import commandline, native
+from contended.commandline import Progress
+from contended.errors import UsageError
+from contended.kernel import boot, build, coherence, plugin, source, variants
+from contended.kernel import coherence_metrics as metrics
+from contended.kernel.coherence import NoRegion, Profile, Profiles, Provenance
+from contended.kernel.dwarf import Image, names, symbolize
+from contended.kernel.lines import Monitor, Resolver
+from contended.kernel.variants import Case, Run, Variant
+
+VCPUS = 4
+DEADLINE_S = 240.0
+TOP = 10
+# Caches of one size keep their own names.
+CMDLINE = "slab_nomerge"
+
+
+def profile(
+    slug: str,
+    wanted: Sequence[str] | None = None,
+    *,
+    run: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    vcpus: int = 0,
+    quantum: int = 0,
+    source_path: Path | None = None,
+    progress: Progress | None = None,
+) -> Profiles:
+    """Profile variants of a case.
+
+    Args:
+        slug: The case.
+        wanted: Names of variants; default: "before" and "after", or all if it lacks these.
+        run: Which of its runs; default: the first with `profile = true`, else the first.
+        settings: Parameters of the workload, over the run's own.
+        vcpus: 0: the run's own number, or 4.
+        quantum: Instructions that a CPU may be ahead of the slowest; 0: the run's own, or 2000.
+        source_path: The kernel's source if it is not Debian's package.
+        progress: Called with what is being done, how much of it is done, and of how much.
+
+    Raises:
+        UsageError: no such case, variant or run.
+        NoRegion: a workload did nothing in its measured region.
+        plugin.BadReport: it ended before it was measured.
+        plugin.NoPlugins: there is no QEMU that takes plugins.
+        WrongKernel: a vmlinux is not of the kernel that was booted.
+        ContendedError: no QEMU, no source, a build that fails, a guest that panics.
+    """
+    case = variants.load(slug)
+    chosen = choose_variants(case, wanted)
+    how = choose_run(case, run)
+    how = replace(how, args={**how.args, **(settings or {})})
+    tree = source.find(source_path)
+    found: list[Profile] = []
+    for number, variant in enumerate(chosen):
+        kernel = build.build(variant, how.config, tree, progress)
+        if progress:
+            progress(f"profile {variant.name}", number, len(chosen))
+        found += profile_kernel(kernel, variant, how, vcpus=vcpus, quantum=quantum)
+    return Profiles(case=slug, run=how.name, mode="system", profiles=tuple(found))
+
+
+def profile_kernel(
+    kernel: build.Kernel, variant: Variant, run: Run, *, vcpus: int = 0, quantum: int = 0
+) -> list[Profile]:
+    """Boot one kernel under the profiler; a profile for each result of the workload.
+
+    Raises:
+        As `profile`.
+    """
+    if vcpus > plugin.MAX_VCPUS:
+        raise UsageError(f"{vcpus} vCPUs: the profiler knows at most {plugin.MAX_VCPUS}")
+    qemu = plugin.find("system")
+    library = plugin.build(qemu)
+    vcpus = vcpus or run.vcpus or VCPUS
+    quantum = quantum or run.quantum or plugin.QUANTUM
+    with Image(kernel.vmlinux) as image, tempfile.TemporaryDirectory(prefix="contended-") as work:
+        watched = watched_addresses(image, run.watch)
+        out = Path(work) / "profile.json"
+        machine = boot.Boot(
+            kernel=kernel,
+            vcpus=vcpus,
+            args={"run": run.workload, **{k: str(v) for k, v in run.args.items()}},
+            cmdline=" ".join(filter(None, (CMDLINE, variant.cmdline, run.cmdline))),
+            accel="tcg",
+            deadline_s=DEADLINE_S,
+            plugin=plugin.option(library, out, quantum=quantum, watch=sorted(watched)),
+            hold=True,
+        )
+        provenance = Provenance(
+            qemu=f"QEMU {qemu.version}",
+            kernel=f"Linux {kernel.version}",
+            build_id=image.build_id,
+            vcpus=vcpus,
+            quantum=quantum,
+            line=plugin.LINE,
+            workload=" ".join([run.workload, *(f"{k}={v}" for k, v in run.args.items())]),
+            waits=0,
+            escapes=0,
+        )
+        return _listen(machine, image, out, variant.name, provenance, watched)
+
+
+def _listen(
+    description: boot.Boot,
+    image: Image,
+    out: Path,
+    variant: str,
+    provenance: Provenance,
+    watched: Mapping[int, str],
+) -> list[Profile]:
+    results: list[dict[str, Any]] = []
+    found: list[Profile] | None = None
+    with boot.Machine(description) as machine:
+        for line in machine.lines():
+            if line["type"] == "hello":
+                coherence.check_build(image.build_id, str(line.get("build_id", "")))
+            elif line["type"] == "error":
+                raise boot.GuestError(f"the guest says: {line.get('what', '?')}", machine.console)
+            elif line["type"] == "result":
+                results.append(line)
+            elif line["type"] == "hold":
+                resolver = Resolver(image, Monitor(machine.qmp), description.vcpus)
+                found = name_regions(out, results, image, resolver, variant, provenance, watched)
+                machine.send(b"\n")
+    if found is None:
+        raise NoRegion(f"{variant}: the guest ended before it could be looked at: no table")
+    return found
+
+
+def name_regions(
+    out: Path,
+    results: Sequence[Mapping[str, Any]],
+    image: Image,
+    resolver: Resolver | None,
+    variant: str,
+    provenance: Provenance,
+    watched: Mapping[int, str],
+) -> list[Profile]:
+    """The regions of a profiler's output as profiles, one for each of the guest's results.
+
+    Raises:
+        NoRegion: there are none, or not as many as there are results.
+        plugin.BadReport: the output is damaged or another version's.
+    """
+    if not out.exists():
+        raise NoRegion(f"{variant}: the workload never finished a measured region: no table")
+    report = plugin.load(out)
+    if len(report.regions) != len(results):
+        raise NoRegion(
+            f"{variant}: {len(report.regions)} measured regions for {len(results)} results of "
+            f"the workload {provenance.workload!r}: no telling which is which"
+        )
+    return [
+        coherence.assemble(
+            region,
+            variant=variant,
+            label=_label(result, results),
+            size=int(result.get("size") or 0),
+            provenance=provenance,
+            frames=partial(symbolize, image, cache=native.cache_dir() / "kernel" / "symbols"),
+            names=partial(names, image),
+            resolve=resolver.at if resolver else None,
+            watched=watched,
+        )
+        for region, result in zip(report.regions, results, strict=True)
+    ]
+
+
+def _label(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
+    """As in the lab's metrics: the label, with the size where there are several of it."""
+    label, size = str(result.get("label", "")), result.get("size")
+    same = [r for r in results if str(r.get("label", "")) == label]
+    return f"{label}@{size}" if len(same) > 1 else label
+
+
+def watched_addresses(image: Image, wanted: Sequence[str]) -> dict[int, str]:
+    """The addresses of functions ("f"), calls in them ("f>g") and slow paths ("slow(lockref)").
+
+    A slow path's functions that the kernel does not have are left out.
+
+    Raises:
+        UsageError: a function that it does not have, or a call that a function does not make.
+    """
+    found: dict[int, str] = {}
+    for text in wanted:
+        if text.startswith("slow(") and text.endswith(")"):
+            if text[5:-1] not in metrics.SLOW:
+                raise UsageError(f"no slow path {text!r}; there are: {', '.join(metrics.SLOW)}")
+            for function, callee in metrics.watch(text[5:-1]):
+                if image.has(function):
+                    found |= _addresses(image, function, callee, text)
+        else:
+            function, _, callee = text.partition(">")
+            found |= _addresses(image, function, callee, text)
+    return found
+
+
+def _addresses(image: Image, function: str, callee: str, text: str) -> dict[int, str]:
+    if not callee:
+        return {image.symbol(function).address: function}
+    calls = image.calls(function, callee)
+    if not calls:
+        raise UsageError(f"watch {text!r}: {function} does not call {callee} in this kernel")
+    return dict.fromkeys(calls, f"{function}>{callee}")
+
+
+def choose_variants(case: Case, wanted: Sequence[str] | None) -> list[Variant]:
+    """The variants of that names, or before and after, or all.
+
+    Raises:
+        UsageError: there is none of that name; the message lists those there are.
+    """
+    usual = [name for name in ("before", "after") if name in case.variants]
+    chosen = list(dict.fromkeys(wanted or usual or case.variants))
+    for name in chosen:
+        if name not in case.variants:
+            there = ", ".join(case.variants)
+            raise UsageError(f"{case.slug} has no variant {name!r}; there are: {there}")
+    return [case.variants[name] for name in chosen]
+
+
+def choose_run(case: Case, name: str | None = None) -> Run:
+    """The run of that name, or the first to be profiled, or the first that can be.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name is not None:
+        if name not in case.runs:
+            there = ", ".join(case.runs) or "none"
+            raise UsageError(f"{case.slug} has no run {name!r}; there are: {there}")
+        return case.runs[name]
+    runs = [run for run in case.runs.values() if not run.icount]
+    meant = [run for run in runs if run.profile]
+    if runs:
+        return (meant or runs)[0]
+    raise UsageError(f"{case.slug} has no run that can be profiled")
+
+
+def fill(parser: argparse.ArgumentParser) -> None:
+    """Give the command's parser its arguments."""
+    parser.description = (
+        "Boot a case's kernels (or, with --user, run its C model) in QEMU under the coherence "
+        "profiler, and show who takes which cache line from whom. No performance counters are "
+        "needed; caches are idealised."
+    )
+    parser.add_argument("slug", metavar="SLUG", help="a case")
+    parser.add_argument(
+        "--variants", type=commandline.names, metavar="A,B", help="default: before,after"
+    )
+    parser.add_argument("--run", metavar="NAME", help="one of the case's runs in variants.toml")
+    parser.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="PARAMETER=VALUE",
+        help="of the run's workload, e.g. name=9; may be repeated",
+    )
+    parser.add_argument(
+        "--vcpus",
+        type=commandline.positive,
+        default=0,
+        metavar="N",
+        help="CPUs, or threads; default: 4",
+    )
+    parser.add_argument(
+        "--quantum",
+        type=commandline.positive,
+        default=0,
+        metavar="Q",
+        help="instructions that a CPU may be ahead of the slowest; default: 2000, with --user 100",
+    )
+    parser.add_argument("--user", action="store_true", help="the C model instead of the kernel")
+    parser.add_argument(
+        "--top",
+        type=commandline.positive,
+        default=TOP,
+        metavar="K",
+        help="lines to show; default: 10",
+    )
+    parser.add_argument("--source", type=Path, metavar="PATH", help="the kernel's source")
+    parser.add_argument("--json", type=Path, metavar="FILE|-", help="write the profiles as JSON")
+    parser.set_defaults(command=_command)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """A parameter of a workload like `name=9`; it goes into the guest's command line."""
+    found = re.fullmatch(r"([a-z][a-z0-9_]*)=([A-Za-z0-9_.-]+)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like name=9")
+    return found[1], found[2]
+
+
+def _command(args: argparse.Namespace) -> int:
+    from contended.kernel import coherence_text
+
+    if args.json is not None:
+        commandline.check_writable(args.json)
+    with commandline.lines() as progress:
+        if args.user:
+            found = _profile_model(args, progress)
+        else:
+            found = profile(
+                args.slug,
+                args.variants,
+                run=args.run,
+                settings=dict(args.set),
+                vcpus=args.vcpus,
+                quantum=args.quantum,
+                source_path=args.source,
+                progress=progress,
+            )
+    if args.json is not None:
+        found.save(args.json)
+    if args.json != commandline.STDOUT:
+        sys.stdout.write(coherence_text.text(found, args.top) + "\n")
+    return 0
+
+
+def _profile_model(args: argparse.Namespace, progress: Progress | None) -> Profiles:
+    from contended.kernel import usermode
+
+    if args.run is not None or args.source is not None or args.set:
+        raise UsageError("--user runs the C model: leave out --run, --set and --source")
+    return usermode.profile(
+        args.slug,
+        args.variants,
+        threads=args.vcpus or usermode.THREADS,
+        quantum=args.quantum or usermode.QUANTUM,
+        progress=progress,
+    )

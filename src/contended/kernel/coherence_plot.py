@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""The figure of profiles: who takes lines from whom, per operation, before and after."""
+
+from __future__ import annotations
+
+from contended.errors import UsageError
+from contended.kernel.coherence import Profiles
+from contended.kernel.coherence_text import by, meaning
+from contended.plot import PALETTE, Plot, canvas, finished, house_style
+from contended.results import number
+
+_HATCHES = ("", "//", "..", "xx", "\\\\", "++")
+_REST = "the rest"
+_UNKNOWN = meaning(None)
+
+
+def stacked(
+    profiles: Profiles,
+    what: str = "symbol",
+    *,
+    label: str | None = None,
+    top: int = 5,
+    title: str | None = None,
+) -> Plot:
+    """HITM per operation of each variant, a bar stacked by function or by what the bytes are.
+
+    Args:
+        profiles: What was counted.
+        what: "symbol" or "meaning".
+        label: The region, if there are several; None takes each variant's first.
+        top: How many parts are told apart (at most 6); the others are one part, together with
+            what has no name.
+        title: The figure's title.
+
+    Raises:
+        UsageError: nothing to show, an unknown region or grouping.
+    """
+    if not profiles.profiles:
+        raise UsageError("no profiles to plot")
+    shown = [profiles.of(variant, label) for variant in profiles.variants]
+    parts = [by(profile, what) for profile in shown]
+    largest: dict[str, float] = {}
+    for part in parts:
+        for key, value in part.items():
+            largest[key] = max(largest.get(key, 0.0), value)
+    named = [key for key in largest if key != _UNKNOWN]
+    keys = sorted(named, key=lambda key: (-largest[key], key))[: min(top, len(_HATCHES))]
+    rows = {key: [part.get(key, 0.0) for part in parts] for key in keys}
+    # what the listed sites do not cover is in the totals only
+    wholes = [p.per_op(p.counts.hitm) for p in shown]
+    rows[_REST] = [
+        max(0.0, whole - sum(row[i] for row in rows.values())) for i, whole in enumerate(wholes)
+    ]
+    names = "function" if what == "symbol" else "what the bytes are"
+    title = title or f"{profiles.case}: lines taken from another CPU, by {names}"
+    where = shown[0].provenance
+    subtitle = ", ".join(
+        part
+        for part in (
+            "recorded reference run" if profiles.recorded else "",
+            f"{where.vcpus} {'CPUs' if profiles.mode == 'system' else 'threads'}",
+            "idealised caches",
+        )
+        if part
+    )
+    with house_style():
+        figure, axes = canvas(title, subtitle, height=2.2 + 0.6 * len(shown) + 0.25 * len(rows))
+        places = list(range(len(shown)))
+        left = [0.0] * len(shown)
+        for i, (key, row) in enumerate(rows.items()):
+            rest = key == _REST
+            axes.barh(
+                places,
+                row,
+                0.62,
+                left=left,
+                label=key,
+                color="#BBBBBB" if rest else PALETTE[i % len(PALETTE)],
+                hatch="" if rest else _HATCHES[i % len(_HATCHES)],
+                edgecolor="white",
+                linewidth=0.6,
+            )
+            left = [a + b for a, b in zip(left, row, strict=True)]
+        for place, whole in zip(places, wholes, strict=True):
+            axes.annotate(
+                number(whole, 3), (whole, place), (4, 0), textcoords="offset points", va="center"
+            )
+        axes.set_yticks(places, [profile.variant for profile in shown])
+        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.set_xlim(0, (max(wholes) or 1) * 1.15)
+        axes.set_xlabel("HITM per operation")
+        axes.grid(axis="x", alpha=0.3)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=1, frameon=False)
+    said = []
+    for i, profile in enumerate(shown):
+        amounts = [f"{key} {number(row[i], 3)}" for key, row in rows.items() if row[i] > 0]
+        said.append(
+            f"{profile.variant}: {number(wholes[i], 3)} in all"
+            + (f", of it {', '.join(amounts)}" if amounts else "")
+        )
+    return finished(figure, f"{title}, {subtitle}. HITM per operation. {'. '.join(said)}.")
