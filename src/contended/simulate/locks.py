@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: MIT
+"""Locks as steps for the simulator: test-and-set, ticket, queued, and the lockref built on one.
+
+The three spin locks are those of `csrc/locks.h`, and the lockref is that of `lib/lockref.c`: a
+lock in the lower half of a word and a count in the upper, changed by one compare-and-exchange as
+long as nobody holds the lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from contended.errors import UsageError
+from contended.simulate.coherence import FLAG, SELF, VALUE, ZERO, Memory, Program, Word
+
+Kind = Literal["test-and-set", "ticket", "queued"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+LOCK = 0xFFFFFFFF  # the lock's half of a lockref
+_HELD = 0xFFFF  # a queued lock's owner; a ticket lock's "now served"
+_TAIL = 0xFFFF0000
+_ONE_REFERENCE = 1 << 32
+RETRIES = 100  # as in lib/lockref.c
+
+# Registers that locks use for themselves; a program that takes locks keeps off them.
+_OLD, _NEW, _TRIES, _A, _B, _C = 6, 7, 8, 9, 10, 11
+
+
+@dataclass(slots=True)
+class Lock:
+    """A spin lock of some kind in the lower half of a word.
+
+    Attributes:
+        kind: "test-and-set" goes to whoever is first, "ticket" and "queued" are served in turn;
+            with "queued" each waiter watches a line of its own.
+        memory: Where a queue's places are laid out.
+        word: The word.
+    """
+
+    kind: Kind
+    memory: Memory
+    word: Word
+    _places: list[Word] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise UsageError(f"no lock {self.kind!r}: choose from {', '.join(KINDS)}")
+
+    def acquire(self, p: Program) -> None:
+        """Put down the steps that take the lock."""
+        if self.kind == "test-and-set":
+            self._acquire_test_and_set(p)
+        elif self.kind == "ticket":
+            self._acquire_ticket(p)
+        else:
+            self._acquire_queued(p)
+
+    def release(self, p: Program) -> None:
+        """Put down the steps that give it back."""
+        if self.kind == "test-and-set":
+            p.write(self.word, ZERO, mask=LOCK)
+        elif self.kind == "ticket":
+            p.add(self.word, 1, mask=_HELD)
+        else:
+            p.write(self.word, ZERO, mask=_HELD)
+
+    def branch_if_free(self, p: Program, register: int, to: str) -> None:
+        """Go on at a label if the word in a register says that nobody holds or awaits the lock."""
+        if self.kind != "ticket":
+            p.branch(register, "==", 0, to, mask=LOCK)
+            return
+        p.alu("copy", _A, register)
+        p.alu("shr", _A, number=16)
+        p.alu("minus", _A, register)
+        p.branch(_A, "==", 0, to, mask=_HELD)
+
+    def _acquire_test_and_set(self, p: Program) -> None:
+        again, got = p.fresh(), p.fresh()
+        p.alu("set", _B, number=1)
+        p.label(again)
+        p.swap(self.word, _B, to=_A, mask=LOCK)
+        p.branch(_A, "==", 0, got, mask=LOCK)
+        p.spin(self.word, "==", mask=LOCK)
+        p.jump(again)
+        p.label(got)
+
+    def _acquire_ticket(self, p: Program) -> None:
+        p.add(self.word, 1 << 16, to=_A, mask=LOCK)
+        p.alu("shr", _A, number=16)
+        p.alu("and", _A, number=_HELD)
+        p.spin(self.word, "==", _A, mask=_HELD)
+
+    def _acquire_queued(self, p: Program) -> None:
+        following, granted = self._own()
+        got, first, hand_over = p.fresh(), p.fresh(), p.fresh()
+        p.alu("set", _A)
+        p.alu("set", _B, number=1)
+        p.cas(self.word, _A, _B, mask=LOCK)
+        p.branch(FLAG, "==", 1, got)
+
+        p.write(following, ZERO)
+        p.write(granted, ZERO)
+        p.alu("copy", _C, SELF)
+        p.alu("add", _C, number=1)
+        p.alu("copy", _B, _C)
+        p.alu("shl", _B, number=16)
+        p.swap(self.word, _B, to=_A, mask=_TAIL)
+        p.alu("shr", _A, number=16)
+        p.alu("and", _A, number=_HELD)
+        p.branch(_A, "==", 0, first)
+        # Tell the one before, and watch a line of our own.
+        p.alu("add", _A, number=-1)
+        p.write(Word(following.base, following.stride, _A), _C)
+        p.spin(granted, "!=")
+
+        # First in the queue: wait for the owner, then take its place.
+        p.label(first)
+        p.spin(self.word, "==", mask=_HELD)
+        p.alu("copy", _A, _B)
+        p.alu("set", _C, number=1)
+        p.cas(self.word, _A, _C, mask=LOCK)
+        p.branch(FLAG, "==", 1, got)  # nobody behind
+        p.swap(self.word, _C, to=_A, mask=_HELD)
+        p.label(hand_over)
+        p.spin(following, "!=")
+        p.alu("copy", _A, VALUE)
+        p.alu("add", _A, number=-1)
+        p.write(Word(granted.base, granted.stride, _A), _C)
+        p.label(got)
+
+    def _own(self) -> list[Word]:
+        # One place for each CPU, whatever number of locks and call sites: it waits for one at most.
+        if not self._places:
+            self._places += self.memory.own(2)
+        return self._places
+
+
+@dataclass(frozen=True, slots=True)
+class Lockref:
+    """A lock and a reference count in one word.
+
+    Attributes:
+        lock: The lock in its lower half.
+        looks: How often a held lock is looked at before it is taken; 0 as in released kernels.
+        hold_ns: What a holder of the lock does besides changing the count, nanoseconds.
+        fast: Number of the program's counter for changes by compare-and-exchange.
+        slow: For changes under the lock.
+        retried: For compare-and-exchanges that failed.
+    """
+
+    lock: Lock
+    looks: int = 0
+    hold_ns: float = 0.0
+    fast: int = 0
+    slow: int = 1
+    retried: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.looks <= 1_000_000:
+            raise UsageError(f"looks is {self.looks}: choose 0 to 1000000")
+        if self.looks and self.lock.kind == "ticket":
+            raise UsageError("a lockref that waits for the release is not made for ticket locks")
+
+    def change(self, p: Program, by: int) -> None:
+        """Put down the steps that add `by` references."""
+        word = self.lock.word
+        again, free, locked, slow, end = (p.fresh() for _ in range(5))
+        p.alu("set", _TRIES, number=RETRIES)
+        p.read(word, to=_OLD)
+        p.label(again)
+        self.lock.branch_if_free(p, _OLD, free)
+        p.jump(locked)
+        p.label(free)
+        p.alu("copy", _NEW, _OLD)
+        p.alu("add", _NEW, number=by * _ONE_REFERENCE)
+        p.cas(word, _OLD, _NEW)
+        p.branch(FLAG, "==", 0, retry := p.fresh())
+        p.count(self.fast)
+        p.jump(end)
+        p.label(retry)
+        p.count(self.retried)
+        p.alu("add", _TRIES, number=-1)
+        p.branch(_TRIES, ">=", 1, again)
+        p.jump(slow)
+
+        p.label(locked)
+        if self.looks:
+            p.spin(word, "==", mask=LOCK, looks=self.looks, tired=slow)
+            p.alu("copy", _OLD, VALUE)
+            p.jump(free)
+        p.label(slow)
+        p.count(self.slow)
+        self.locked(p, by)
+        p.label(end)
+
+    def locked(self, p: Program, by: int) -> None:
+        """Put down the steps that add `by` references under the lock, whatever its state."""
+        word = self.lock.word
+        self.lock.acquire(p)
+        if by:
+            p.read(word, to=_OLD)
+            p.alu("add", _OLD, number=by * _ONE_REFERENCE)
+            p.write(word, _OLD, mask=~LOCK)
+        if self.hold_ns:
+            p.think(self.hold_ns)
+        self.lock.release(p)
