@@ -20,7 +20,7 @@ static const struct workload *chosen;
 
 /* What every workload understands. */
 static const char *const common[] = {
-	"run", "procs", "calls", "dmesg", "hold", "lab",
+	"run", "procs", "spare", "calls", "dmesg", "hold", "lab",
 };
 
 void args_add(const char *name, const char *value)
@@ -181,7 +181,8 @@ const struct workload *args_check(void)
 		else if (!strcmp(given[i].name, "procs"))
 			check_value(&procs, given[i].value);
 		else if (!strcmp(given[i].name, "dmesg") ||
-			 !strcmp(given[i].name, "hold"))
+			 !strcmp(given[i].name, "hold") ||
+			 !strcmp(given[i].name, "spare"))
 			check_value(&flag, given[i].value);
 	}
 	if (chosen->single && args_given("procs") &&
@@ -230,4 +231,16 @@ unsigned arg_procs(unsigned preset)
 	const char *value = args_given("procs");
 
 	return value ? (unsigned)strtoul(value, NULL, 10) : preset;
+}
+
+unsigned arg_spare(void)
+{
+	const char *value = args_given("spare");
+
+	return value && !strcmp(value, "1") && online_cpus() > 1;
+}
+
+unsigned worker_cpus(void)
+{
+	return online_cpus() - arg_spare();
 }

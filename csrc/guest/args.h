@@ -50,3 +50,10 @@ const char *arg_word(const char *name);
 unsigned arg_sizes(const char *name, uint32_t sizes[MAX_SIZES]);
 /* How many processes: procs=, or what the workload prefers. */
 unsigned arg_procs(unsigned preset);
+
+/*
+ * spare=1: workers leave the first CPU to the kernel, which does its chores
+ * there, timer ticks among them. 1 or 0.
+ */
+unsigned arg_spare(void);
+unsigned worker_cpus(void);

@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "args.h"
 #include "calls.h"
 #include "sys.h"
 
@@ -197,6 +198,7 @@ static void add_up(const struct shared *s, const struct gate *g,
 
 void gate_run(const struct gate *g, struct result *result)
 {
+	const unsigned first_cpu = g->first_cpu ? g->first_cpu : arg_spare();
 	const size_t bytes = sizeof(struct shared) + g->procs * sizeof(struct worker);
 	const size_t latency_bytes = g->procs * g->ops * sizeof(uint64_t);
 	struct shared *s = shared_memory(bytes);
@@ -207,7 +209,7 @@ void gate_run(const struct gate *g, struct result *result)
 		fail("no memory for %u workers", g->procs);
 	for (unsigned i = 0; i < g->procs; i++) {
 		s->workers[i].id = i;
-		s->workers[i].cpu = online_cpu(g->first_cpu + i);
+		s->workers[i].cpu = online_cpu(first_cpu + i);
 		pids[i] = fork();
 		if (pids[i] < 0) {
 			kill_all(pids, i);

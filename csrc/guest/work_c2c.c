@@ -136,7 +136,7 @@ static void run(void)
 		if (strcmp(kinds[i].kind, kind) != 0)
 			continue;
 		gate.op = kinds[i].op;
-		procs = online_cpus();
+		procs = worker_cpus();
 		procs = procs < kinds[i].least ? kinds[i].least :
 			procs > kinds[i].most  ? kinds[i].most  : procs;
 		procs = arg_procs(procs);
@@ -144,9 +144,9 @@ static void run(void)
 			fail("procs=%u: %s is for %u to %u processes", procs,
 			     kind, kinds[i].least, kinds[i].most);
 	}
-	if (procs > online_cpus())
+	if (procs > worker_cpus())
 		fail("%s needs %u CPUs; there are %u", kind, procs,
-		     online_cpus());
+		     worker_cpus());
 	gate.procs = procs;
 	gate.ops = all_ops = arg_number("ops");
 	field = shared_memory(sizeof(*field));

@@ -42,7 +42,7 @@ static void prepare(struct worker *w)
 static void run(void)
 {
 	struct gate gate = {
-		.procs = arg_procs(online_cpus()),
+		.procs = arg_procs(worker_cpus()),
 		.ops = arg_number("ops"),
 		.warm_ups = 3,
 		.prepare = prepare,

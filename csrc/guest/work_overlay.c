@@ -95,7 +95,7 @@ static void region(const char *label, void (*prepare)(struct worker *w),
 		   void (*op)(struct worker *w, uint64_t i))
 {
 	const struct gate gate = {
-		.procs = arg_procs(online_cpus()),
+		.procs = arg_procs(worker_cpus()),
 		.ops = arg_number("ops"),
 		.warm_ups = 3,
 		.prepare = prepare,

@@ -74,7 +74,7 @@ static void make_the_file(void)
 static void run_stat(void)
 {
 	const struct gate gate = {
-		.procs = arg_procs(online_cpus()),
+		.procs = arg_procs(worker_cpus()),
 		.ops = arg_number("ops"),
 		.warm_ups = 3,
 		.op = op,

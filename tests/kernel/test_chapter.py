@@ -14,7 +14,15 @@ from labtools import path_with, script
 
 from contended import lesson
 from contended.errors import ContendedError, UsageError
-from contended.kernel import build, chapter, coherence, coherence_plot, run
+from contended.kernel import (
+    build,
+    chapter,
+    coherence,
+    coherence_metrics,
+    coherence_plot,
+    run,
+    variants,
+)
 from contended.kernel.coherence import Profiles
 from contended.kernel.run import KernelRun, OutcomeRecord, Provenance
 
@@ -79,7 +87,8 @@ def test_kernels_that_are_built_are_run(
 ) -> None:
     done = chapter.outcomes(SLUG)
     assert (done.recorded, done.seen("before", "calls")) == (False, 1.5)
-    assert built == [{"slug": SLUG, "vcpus": chapter.VCPUS, "smoke": False}]
+    runs = [name for name, one in variants.load(SLUG).runs.items() if not one.profile]
+    assert built == [{"slug": SLUG, "vcpus": chapter.VCPUS, "smoke": False, "runs": runs}]
     assert not boxes
     assert chapter.recorded(SLUG).seen("before", "calls") == 2.0, "nobody asked to record it"
 
@@ -179,3 +188,27 @@ def test_the_worst_lines_of_a_region(results: Path) -> None:
     assert len(chapter.worst_lines(found, "hurt").rows) == 4
     with pytest.raises(UsageError, match="no profile of 'before', after; there are"):
         chapter.worst_lines(found, "after")
+
+
+def test_the_page_on_the_profiler_quotes_the_record(root: Path) -> None:
+    """The docs are not executed, so the last three columns of their table are checked here."""
+    found = coherence.load(root / "results" / "overlay-creds" / "c2c.json")
+    filters = {
+        "the mounter's credentials": "role(overlay)",
+        "scheduler": "symbol(update_cfs_group)",
+        "not in the tables: group list": "name(init_groups)",
+        "user, `root_user": "name(root_user)",
+        "resource counts": "name(init_ucounts)",
+        "the file's dentry": "field(dentry.d_lockref)",
+    }
+    page = (root / "docs" / "coherence.md").read_text()
+    table = page.partition("| published line |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert len(table) == len(filters)
+    for row, (begin, narrowed) in zip(table, filters.items(), strict=True):
+        assert row.startswith(f"| {begin}")
+        quoted = [cell.strip() for cell in row.split("|")[-4:-1]]
+        values = [
+            coherence_metrics.value(found, variant, f"hitm_per_op.{narrowed}")
+            for variant in ("before", "after", "overlay-only")
+        ]
+        assert quoted == [f"{value:.2f}" for value in values], begin

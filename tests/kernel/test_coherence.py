@@ -15,6 +15,7 @@ import pytest
 from contended.errors import ContendedError, UsageError
 from contended.kernel import coherence, coherence_metrics, coherence_plot, coherence_text
 from contended.kernel.coherence import NoRegion, Profile, Profiles, WrongKernel
+from contended.kernel.dwarf import Frame
 
 
 @pytest.fixture
@@ -340,6 +341,15 @@ def test_the_figure_adds_up(both: Profiles) -> None:
     assert sum(bar.get_width() for bar in bars) == pytest.approx(1.35)  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match="no profiles"):
         coherence_plot.stacked(replace(both, profiles=()))
+
+
+def test_the_legend_names_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = {**made.FRAMES, made.LOOKUP: (Frame("__d_lookup_rcu", "fs/dcache.c", 2300),)}
+    monkeypatch.setattr(made, "FRAMES", frames)
+    plot = coherence_plot.stacked(made.profiles())
+    (legend,) = plot.figure.legends  # type: ignore[attr-defined]
+    told = [text.get_text().strip() for text in legend.get_texts()]
+    assert told == ["path_get", "path_put", "__d_lookup_rcu", "main", "the rest"]
 
 
 def test_another_build_than_what_ran_is_refused() -> None:

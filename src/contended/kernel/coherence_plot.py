@@ -11,7 +11,8 @@ from contended.results import number
 
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 _REST = "the rest"
-_UNKNOWN = meaning(None)
+_UNKNOWN = (meaning(None), "?")
+_SEEN = 0.02  # what is less than this of the largest part cannot be seen in a bar
 
 
 def stacked(
@@ -29,7 +30,7 @@ def stacked(
         what: "symbol" or "meaning".
         label: The region, if there are several; None takes each variant's first.
         top: How many parts are told apart (at most 6); the others are one part, together with
-            what has no name.
+            what has no name and what is too little to be seen.
         title: The figure's title.
 
     Raises:
@@ -43,7 +44,8 @@ def stacked(
     for part in parts:
         for key, value in part.items():
             largest[key] = max(largest.get(key, 0.0), value)
-    named = [key for key in largest if key != _UNKNOWN]
+    least = _SEEN * max(largest.values(), default=0.0)
+    named = [key for key in largest if key not in _UNKNOWN and largest[key] >= least]
     keys = sorted(named, key=lambda key: (-largest[key], key))[: min(top, len(_HATCHES))]
     rows = {key: [part.get(key, 0.0) for part in parts] for key in keys}
     # what the listed sites do not cover is in the totals only
@@ -74,7 +76,8 @@ def stacked(
                 row,
                 0.62,
                 left=left,
-                label=key,
+                # matplotlib leaves what begins with an underscore out of the legend
+                label=f" {key}" if key.startswith("_") else key,
                 color="#BBBBBB" if rest else PALETTE[i % len(PALETTE)],
                 hatch="" if rest else _HATCHES[i % len(_HATCHES)],
                 edgecolor="white",

@@ -13,7 +13,7 @@ from contended.errors import ContendedError
 from contended.kernel import boot, build, guest, kvm, source, variants
 
 #: The source, the object folders of all configurations and the kernels of all cases.
-DISK_BYTES = 12_000_000_000
+DISK_BYTES = 7_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
