@@ -13,6 +13,7 @@ from jupyter_cache.base import CacheBundleIn
 
 from contended import bookcache
 from contended.errors import ContendedError
+from contended.kernel import chapter
 
 
 def notebook(code: str, prose: str = "", **metadata: Any) -> dict[str, Any]:
@@ -194,3 +195,14 @@ def test_a_chapter_runs_again_where_it_could_not_measure(
     without = bookcache.stamp(tree, text)
     monkeypatch.setattr("contended.doctor.Package.there", lambda package: True)
     assert bookcache.stamp(tree, text) != without
+
+
+def test_a_chapter_of_the_kernel_lab_depends_on_what_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chapter, "missing", lambda slug: f"{slug} is not built")
+    lab = {"cells": [{"cell_type": "code", "source": "from contended.kernel import chapter\n"
+                      "chapter.outcomes('mount-hash')"}], "metadata": {}}  # fmt: skip
+    model = {"cells": [{"cell_type": "code", "source": "measure('mount-hash')"}], "metadata": {}}
+    assert bookcache.kernels(lab) == "mount-hash: mount-hash is not built"
+    assert bookcache.kernels(model) == ""

@@ -10,7 +10,8 @@ notebook again whose digest is not the one it was last read with.
 A chapter depends on what all chapters share (`SHARED`), on the model, patches and recorded results
 of each case that its code cells name, as a slug (`mount-hash`) or a file name (`mount_hash`), and
 on whatever glob patterns its metadata list: `{"contended": {"depends": ["csrc/models/*.c"]}}`.
-Whether it could measure or had to show a recorded run (see `circumstances`) is in the digest too.
+Whether it could measure and boot, or had to show a recorded run (see `circumstances` and
+`kernels`), is in the digest too.
 """
 
 from __future__ import annotations
@@ -103,6 +104,17 @@ def circumstances() -> str:
     return f"{'two CPUs' if len(machine.allowed_cpus()) > 1 else 'one CPU'} {headers}"
 
 
+def kernels(notebook: dict[str, Any]) -> str:
+    """Which cases' kernels a chapter of the kernel lab cannot boot here, and why."""
+    code = code_of(notebook)
+    if not re.search(r"\bcontended\.kernel\b", code):
+        return ""
+    from contended.kernel import chapter, variants
+
+    named = [slug for slug in variants.slugs() if re.search(rf"\b{re.escape(slug)}\b", code)]
+    return "; ".join(f"{slug}: {chapter.missing(slug)}" for slug in named)
+
+
 def digest(root: Path, files: Iterable[Path], circumstances: str = "") -> str:
     """A digest over the circumstances, and the files' names, relative to `root`, and contents."""
     total = hashlib.sha256(circumstances.encode())
@@ -121,7 +133,8 @@ def stamp(root: Path, text: str) -> str:
     try:
         notebook = json.loads(text)
         kernel = notebook["metadata"]["kernelspec"]
-        kernel["contended_digest"] = digest(root, dependencies(root, notebook), circumstances())
+        here = f"{circumstances()} {kernels(notebook)}"
+        kernel["contended_digest"] = digest(root, dependencies(root, notebook), here)
     except (ValueError, KeyError, TypeError) as error:
         raise ContendedError(f"not a notebook with a kernelspec: {error!r}") from error
     return json.dumps(notebook)

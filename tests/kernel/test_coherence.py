@@ -347,7 +347,7 @@ def test_the_legend_names_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
     frames = {**made.FRAMES, made.LOOKUP: (Frame("__d_lookup_rcu", "fs/dcache.c", 2300),)}
     monkeypatch.setattr(made, "FRAMES", frames)
     plot = coherence_plot.stacked(made.profiles())
-    (legend,) = plot.figure.legends  # type: ignore[attr-defined]
+    (legend,) = plot.figure.legends
     told = [text.get_text().strip() for text in legend.get_texts()]
     assert told == ["path_get", "path_put", "__d_lookup_rcu", "main", "the rest"]
 

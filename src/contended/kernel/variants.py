@@ -25,6 +25,7 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]*")
 _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _WATCHED = re.compile(r"[A-Za-z_]\w*(>[A-Za-z_]\w*)?|slow\([a-z_]+\)")
+_PATCH = re.compile(r"(\.\./[a-z0-9]+(-[a-z0-9]+)*/)?[^/]*[^/.][^/]*\.patch")
 _FIELD = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -225,9 +226,12 @@ def read(file: Path) -> Case:
 def _variant(slug: str, name: str, table: _Table) -> Variant:
     patches = []
     for patch in table.strings("patches"):
-        path = table.file.parent / patch
-        if Path(patch).name != patch or path.suffix != ".patch":
-            raise table.mistake("patches", f"{patch!r} is no .patch beside this file")
+        if not _PATCH.fullmatch(patch):
+            raise table.mistake(
+                "patches", f"{patch!r} is no .patch beside this file or in ../<another case>"
+            )
+        other, _, own = patch.rpartition("/")
+        path = table.file.parent.parent / (other.removeprefix("../") or slug) / own
         if not path.is_file():
             raise table.mistake("patches", f"there is no {patch}")
         if path in patches:
