@@ -10,7 +10,7 @@ ARGS ?=
 # The chapters measure, so nothing runs beside anything else, whatever -j says.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help book html test lab kernels record doctor bench clean distclean
+.PHONY: help book html test lab labs kernels record doctor bench clean distclean
 
 # Start-up files in a reader's IPython profile are not part of the book.
 export IPYTHONDIR := $(CURDIR)/_build/ipython
@@ -36,6 +36,9 @@ test: $(VENV)/.dev ## check style and types, build the book, run all tests (ARGS
 # The server's root is the whole tree, so that the models' C can be edited beside the chapters.
 lab: $(VENV)/.book ## open the chapters in JupyterLab
 	$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+
+labs: $(VENV)/.dev ## prove the course's labs: solutions pass, stubs and wrong ones do not (ARGS=LAB)
+	PATH=$(CURDIR)/$(VENV)/bin:$$PATH $(PY) -m contended.cli course prove $(ARGS)
 
 kernels: $(VENV)/.book ## build all kernels of the kernel lab (half an hour; goes on where it was)
 	$(PY) -m contended.cli kernel build $(ARGS)

@@ -24,6 +24,7 @@ extensions = [
     "contended.bookcache",
     "contended.bookmath",
     "contended.bookstatus",
+    "contended.scoreboard.page",
 ]
 
 # What is part of the book; everything else in the tree is not looked at.
@@ -60,6 +61,7 @@ napoleon_numpy_docstring = False
 # Types of packages that have no pages in this book: a link to them would need the network.
 nitpick_ignore_regex = [
     ("py:.*", r"(argparse|cffi|collections|datetime|json|matplotlib|numpy|pathlib|typing)\..*"),
+    ("py:.*", r"(pandas|subprocess)\..*"),
     ("py:.*", r"contended\..*\._[A-Z]\w*"),  # type variables
     ("py:.*", r"(Any|Axes|Callable|Figure|Iterable|Iterator|Mapping|NDArray|Path|Sequence)"),
 ]

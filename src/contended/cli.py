@@ -131,6 +131,11 @@ def _parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
         from contended.simulate import commands as simulate_commands
 
         simulate_commands.fill(simulate)
+    scoreboard = commands.add_parser("scoreboard", help="every published number beside ours")
+    if "scoreboard" in argv[:1]:
+        from contended.scoreboard import commands as scoreboard_commands
+
+        scoreboard_commands.fill(scoreboard)
     return parser
 
 

@@ -75,7 +75,7 @@ def _chromium() -> str:
 
 _CHROMIUM = _chromium()
 
-TARGETS = ("book", "test", "lab", "kernels")
+TARGETS = ("book", "test", "lab", "kernels", "labs")
 """What the packages are for: targets of the Makefile."""
 
 PACKAGES = (
@@ -111,6 +111,8 @@ PACKAGES = (
             ("book", "test", "kernels"), False, command="qemu-system-x86_64"),
     Package("qemu-user", "runs the models under the coherence profiler (without it: kernels only)",
             ("test",), False, command="qemu-x86_64"),
+    Package("bubblewrap", "runs submissions in a sandbox (without it: no grading)",
+            ("test", "labs"), False, command="bwrap"),
     Package("busybox-static", "the shell in a kernel (without it: a small one of our own)",
             ("kernels",), False, file="/bin/busybox"),
 )  # fmt: skip

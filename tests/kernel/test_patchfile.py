@@ -113,7 +113,8 @@ def test_a_name_that_names_none_lists_those_there() -> None:
 def test_every_patch_of_the_tree(slug: str) -> None:
     """Each has what a chapter shows, and each is some variant's."""
     case = variants.load(slug)
-    used = {path.name for variant in case.variants.values() for path in variant.patches}
+    paths = {path for variant in case.variants.values() for path in variant.patches}
+    used = {path.name for path in paths if path.parent.name == slug}
     there = {path.name for path in (variants.folder() / slug).glob("*.patch")}
     assert there == used
     for name in sorted(there):

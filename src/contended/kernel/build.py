@@ -49,7 +49,7 @@ VARIANT_BYTES = 400_000_000
 """What a further variant needs."""
 
 OBJECTS = {"base": 760, "debug": 720, "up": 690}
-"""About how many objects a configuration has: for the progress shown, and for nothing else."""
+"""About how many objects a configuration has, for the progress shown and for nothing else."""
 
 _IMAGE = Path("arch") / "x86" / "boot" / "bzImage"
 # Linked at the end of every build, so a snapshot does without them.

@@ -85,7 +85,7 @@ def profile_kernel(
     """Boot one kernel under the profiler; a profile for each result of the workload.
 
     Raises:
-        As `profile`.
+        ContendedError: as in `profile`.
     """
     if vcpus >= plugin.MAX_VCPUS:
         raise UsageError(f"{vcpus} vCPUs: the profiler knows at most {plugin.MAX_VCPUS - 1}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The numbers of a profile that expected outcomes in `variants.toml` are about.
 
-A metric is written as
+A metric is written as::
 
     [LABEL/]COUNT_per_op[.FILTER(VALUE)]...    hitm_per_op.field(dentry.d_lockref).role(root)
     [LABEL/]share.COUNT[.FILTER(VALUE)]...     share.hitm.symbol(override_creds)
@@ -13,7 +13,7 @@ A metric is written as
     slope.METRIC
 
 COUNT is `hitm` (loads and stores), `hitm_loads`, `hitm_stores`, `invalidations`, and without a
-filter by place also `instructions`, `loads` and `stores`. FILTERs, all of which must hold:
+filter by place also `instructions`, `loads` and `stores`. FILTERs, all of which must hold::
 
     field(STRUCT.MEMBER)   the byte is that member, or a part of it: dentry.d_lockref covers
                            dentry.d_lockref.count; without a member, any of the struct

@@ -42,7 +42,7 @@ class Hunk:
 
     @property
     def text(self) -> str:
-        """The hunk as a diff shows it, without line numbers: they differ from tree to tree."""
+        """The hunk as a diff shows it, without line numbers, which differ from tree to tree."""
         return "\n".join([f"@@ {self.file}: {self.function} @@", *self.lines])
 
 

@@ -247,7 +247,7 @@ class Plan:
 
     @property
     def kernels(self) -> list[tuple[Variant, str]]:
-        """The kernels that it takes: variant and configuration."""
+        """The kernels that it takes, as pairs of a variant and a configuration."""
         return list({(v.name, r.config): (v, r.config) for v, r in self.boots}.values())
 
 

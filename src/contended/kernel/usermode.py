@@ -28,7 +28,7 @@ from contended.kernel.dwarf import Image, Type, names, symbolize
 from contended.kernel.lines import Thing
 
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-pthread", "-no-pie")
-#: Instructions that a thread may be ahead: fewer than an operation has, or they would not meet.
+#: Instructions that a thread may be ahead, fewer than an operation has, or they would not meet.
 QUANTUM = 20
 THREADS = 4
 OPS = 300

@@ -91,9 +91,9 @@ def run(
         ContendedError: nobody answers at the address, or a task failed.
     """
     pandas = cases.require_pandas()
-    distributed = _require_distributed()
+    distributed = require_distributed()
     rows: list[list[dict[str, Any]] | None] = [None] * len(todo)
-    with _client(distributed, address, len(todo)) as client:
+    with connected(distributed, address, len(todo)) as client:
         futures = {
             client.submit(_rows, task, pure=False): number for number, task in enumerate(todo)
         }
@@ -136,7 +136,12 @@ def _rows(task: Task) -> list[dict[str, Any]]:
     return cases.rows(task.name, task.variant, task.machine, task.cpus, task.seed)
 
 
-def _require_distributed() -> Any:
+def require_distributed() -> Any:
+    """The package distributed, imported.
+
+    Raises:
+        ContendedError: it is not installed.
+    """
     try:
         import distributed
     except ImportError as error:
@@ -147,7 +152,12 @@ def _require_distributed() -> Any:
 
 
 @contextlib.contextmanager
-def _client(distributed: Any, address: str | None, most: int) -> Iterator[Any]:
+def connected(distributed: Any, address: str | None, most: int) -> Iterator[Any]:
+    """A client of the scheduler at an address, or of a local cluster that ends with the block.
+
+    Raises:
+        ContendedError: nobody answers there.
+    """
     import dask
 
     # What Dask logs of a worker's death is for those who run a cluster, not for a reader.

@@ -1,0 +1,1 @@
+from lying import predict

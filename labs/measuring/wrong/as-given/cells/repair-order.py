@@ -1,0 +1,1 @@
+from lying import compare_plan, speed_up

@@ -1,0 +1,1 @@
+from lying import sharing_factor, sharing_plan

@@ -1,0 +1,1 @@
+from lying import think_curve, think_plan

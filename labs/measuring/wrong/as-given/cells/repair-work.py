@@ -1,0 +1,1 @@
+from lying import work_ns, work_plan

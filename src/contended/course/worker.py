@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT
+"""Grade one submission: `python -m contended.course.worker TASK.json`.
+
+Each submission has a process of its own, so that nothing of one reaches the next, and the grader
+survives whatever happens in here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from contended import child, machine, results
+from contended.course import grades, judge, lab, sandbox
+from contended.course.grades import Grade
+from contended.course.lab import Lab
+from contended.course.submission import Taken
+from contended.errors import ContendedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One submission to be graded.
+
+    Attributes:
+        student: The folder's name.
+        lab: The lab's folder, which must be at the same place wherever this runs.
+        digest: Of what is graded and by what.
+        lab_digest: Of the lab, to see that a worker elsewhere has the same.
+        taken: What is graded.
+        unsafe: Whether to do without a sandbox.
+    """
+
+    student: str
+    lab: str
+    digest: str
+    lab_digest: str
+    taken: Taken
+    unsafe: bool
+
+    def to_json(self) -> str:
+        """As text, for another process."""
+        content: dict[str, Any] = {**asdict(self), "taken": asdict(self.taken)}
+        files = {n: base64.b64encode(c).decode() for n, c in self.taken.files.items()}
+        content["taken"]["files"] = files
+        return json.dumps(content)
+
+
+def task(text: str) -> Task:
+    """The task that `Task.to_json` has written."""
+    content = json.loads(text)
+    taken = content["taken"]
+    taken["files"] = {name: base64.b64decode(code) for name, code in taken["files"].items()}
+    taken["notes"] = tuple(taken["notes"])
+    return Task(**{**content, "taken": Taken(**taken)})
+
+
+def grade(what: Task) -> tuple[Grade, str]:
+    """Grade a submission, here and now.
+
+    Returns:
+        The grade, and the autograded notebook's text (empty for patches).
+
+    Raises:
+        ContendedError: it could not be graded: this machine lacks something.
+    """
+    start = time.monotonic()
+    about = lab.load(Path(what.lab))
+    if about.digest() != what.lab_digest:
+        raise ContendedError(f"{what.lab} is not the same lab here as where grading was started")
+    book = ""
+    if what.taken.empty:
+        reason = "nothing could be taken from the submission: see the notes"
+        parts = grades.nothing(about, reason)
+    else:
+        sandbox.require(what.unsafe)
+        parts, book = _judge(about, what)
+    return (
+        Grade(
+            student=what.student,
+            lab=about.slug,
+            digest=what.digest,
+            notes=list(what.taken.notes),
+            parts=parts,
+            failed="",
+            graded=machine.now(),
+            seconds=time.monotonic() - start,
+        ),
+        book,
+    )
+
+
+def _judge(about: Lab, what: Task) -> tuple[list[grades.PartGrade], str]:
+    if about.kind == "patch":
+        from contended.course.patches import judge as judge_patch
+
+        content = what.taken.files[about.files[0]]
+        verdicts = judge_patch(about, content, unsafe=what.unsafe)
+        return grades.assemble(about, verdicts.__getitem__), ""
+    verdicts, book = judge.judge(about, what.taken, unsafe=what.unsafe)
+    return grades.assemble(about, verdicts.__getitem__), book
+
+
+def main(argv: list[str]) -> int:
+    """Grade what TASK.json says, and write grade.json beside it."""
+    # Told to end, end in order: kernels and machines go with the blocks that started them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    child.die_with_parent(signal.SIGTERM)
+    file = Path(argv[0])
+    try:
+        found, book = grade(task(file.read_text()))
+    except ContendedError as error:
+        results.write_whole(file.with_name("failed.txt"), str(error))
+        return 1
+    if book:
+        results.write_whole(file.with_name("autograded.ipynb"), book)
+    results.write_whole(file.with_name("grade.json"), found.to_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""Every lab grades as it says: the solution gets all, the stub nothing, wrong ones as planned.
+
+The labs with a kernel patch need a built kernel and QEMU, and minutes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+
+from contended import machine, native
+from contended.course import grade, lab, notebook, prove, release
+from contended.errors import ContendedError
+from contended.kernel import boot, source
+
+pytest_plugins = ("coursefixtures",)
+
+LABS = sorted(path.parent.name for path in (native.home() / "labs").glob("*/lab.toml"))
+
+
+def submissions() -> list[tuple[str, str]]:
+    """The names of each lab's known submissions; grading needs a fixture, collecting does not."""
+    found = []
+    for slug in LABS:
+        folder = native.home() / "labs" / slug
+        wrong = sorted(path.parent.name for path in folder.glob("wrong/*/expected.toml"))
+        found += [(slug, name) for name in ("solution", "stub", *wrong)]
+    return found
+
+
+def _need_kernels() -> None:
+    if shutil.which(boot.QEMU) is None:
+        pytest.skip(boot.QEMU_MISSING)
+    try:
+        source.find()
+    except ContendedError as error:
+        pytest.skip(str(error))
+
+
+def _prove(slug: str, name: str) -> prove.Proof:
+    about = lab.load(lab.folder() / slug)
+    known = {each: (expected, taken) for each, expected, taken in prove.known(about)}
+    expected, taken = known[name]
+    return prove.Proof(name, expected, grade.one(about, taken, student=name, unsafe=False))
+
+
+@pytest.fixture(scope="module")
+def notebooks(boxes: None) -> Iterator[dict[tuple[str, str], Future[prove.Proof]]]:
+    """The proofs of all labs but the patches, as many at once as there are CPUs."""
+    with ThreadPoolExecutor(len(machine.allowed_cpus())) as pool:
+        yield {each: pool.submit(_prove, *each) for each in submissions() if not _is_patch(each[0])}
+        pool.shutdown(cancel_futures=True)
+
+
+def _is_patch(slug: str) -> bool:
+    return lab.load(native.home() / "labs" / slug).kind == "patch"
+
+
+@pytest.mark.usefixtures("boxes")
+@pytest.mark.parametrize(("slug", "name"), submissions())
+def test_a_known_submission_gets_what_it_must(
+    slug: str, name: str, notebooks: dict[tuple[str, str], Future[prove.Proof]]
+) -> None:
+    if _is_patch(slug):
+        _need_kernels()
+        # One after the other, and nothing beside it: latencies are compared.
+        wait(notebooks.values())
+        proof = _prove(slug, name)
+    else:
+        proof = notebooks[slug, name].result()
+    assert proof.misses == []
+
+
+@pytest.mark.parametrize("slug", LABS)
+def test_a_lab_has_three_wrong_solutions_that_lose_something(slug: str) -> None:
+    about = lab.load(lab.folder() / slug)
+    wrong = lab.wrong(about)
+    assert len(wrong) >= 3
+    for each in wrong:
+        assert sum(each.points.values()) < about.points, each.name
+
+
+@pytest.mark.parametrize("slug", LABS)
+def test_a_lab_is_released_without_a_leak(slug: str, tmp_path: Path) -> None:
+    release.run(tmp_path, [slug])
+    about = lab.load(tmp_path / "release" / slug)
+    assert about.points == lab.load(lab.folder() / slug).points
+    assert about.objectives
+    assert about.minutes > 0
+    if about.kind != "patch":
+        cells = {notebook.grade_id(cell) for cell in notebook.read(about).cells}
+        assert {*about.cells, *(part.id for part in about.parts)} <= cells
+
+
+def test_there_are_six_labs() -> None:
+    assert LABS == [
+        "lockref-degrade",
+        "measuring",
+        "open-creat-unlazy",
+        "percpu-area-map",
+        "proc-mounts-seek",
+        "umount-grace-period",
+    ]
