@@ -23,12 +23,19 @@ pytest_plugins = ("coursefixtures",)
 LABS = sorted(path.parent.name for path in (native.home() / "labs").glob("*/lab.toml"))
 
 
+def _is_patch(slug: str) -> bool:
+    return lab.load(native.home() / "labs" / slug).kind == "patch"
+
+
 def submissions() -> list[tuple[str, str]]:
     """The names of each lab's known submissions; grading needs a fixture, collecting does not."""
     found = []
     for slug in LABS:
         folder = native.home() / "labs" / slug
         wrong = sorted(path.parent.name for path in folder.glob("wrong/*/expected.toml"))
+        if _is_patch(slug):
+            # Each takes a kernel and its boots, a minute or two; `make labs` proves them all.
+            wrong = wrong[:1]
         found += [(slug, name) for name in ("solution", "stub", *wrong)]
     return found
 
@@ -55,10 +62,6 @@ def notebooks(boxes: None) -> Iterator[dict[tuple[str, str], Future[prove.Proof]
     with ThreadPoolExecutor(len(machine.allowed_cpus())) as pool:
         yield {each: pool.submit(_prove, *each) for each in submissions() if not _is_patch(each[0])}
         pool.shutdown(cancel_futures=True)
-
-
-def _is_patch(slug: str) -> bool:
-    return lab.load(native.home() / "labs" / slug).kind == "patch"
 
 
 @pytest.mark.usefixtures("boxes")

@@ -55,8 +55,9 @@ def profiled(
     report = boot.boot(
         Boot(
             kernel=kernel,
-            vcpus=vcpus,
-            args={name: str(value) for name, value in args.items()},
+            # As contended.kernel.c2c does it: one processor more, for the kernel's chores.
+            vcpus=vcpus + 1 if vcpus > 1 else 1,
+            args={"spare": "1", **{name: str(value) for name, value in args.items()}},
             accel="tcg",
             plugin=plugin.option(library, out, quantum=quantum),
         )
@@ -109,9 +110,10 @@ def test_one_processor_finds_nothing_modified_by_another(
 def test_a_turn_is_one_hitm(kernel: Kernel, library: Path, tmp_path: Path) -> None:
     """Two processes take turns: each finds the word modified by the other, once a turn."""
     seen = see(kernel, library, tmp_path, "pingpong")
-    assert seen.loads[ONE] == pytest.approx(2 * OPS, abs=2)
-    assert seen.stores.get(ONE, 0) == 0
     assert set(seen.loads) == {ONE}
+    # The first turn may find nothing, and begin with the store.
+    assert 2 * OPS - 1 <= seen.hitm <= 2 * OPS
+    assert seen.stores[ONE] <= 1
 
 
 def test_each_item_of_a_ring_is_handed_over_once(
@@ -125,12 +127,19 @@ def test_each_item_of_a_ring_is_handed_over_once(
         assert OPS / 8 * 0.9 <= seen.loads[index] <= OPS
 
 
-def test_words_of_one_line_move_with_the_turns_that_the_quantum_gives(
+def test_words_of_one_line_move_in_every_window(
     kernel: Kernel, library: Path, tmp_path: Path
 ) -> None:
-    """At most once an operation; and the less often, the longer a processor may go on."""
-    often, seldom = (see(kernel, library, tmp_path, "unpadded", quantum=q) for q in (50, 5000))
-    assert 0 < seldom.hitm < often.hitm <= 4 * OPS
+    """In each window every processor writes, so all but one take the line; at most at each write.
+
+    A window is counted in instructions of user and kernel; those of the busiest worker bound it.
+    """
+    quantum = 50
+    seen = see(kernel, library, tmp_path, "unpadded", quantum=quantum)
+    workers = [cpu for cpu in seen.region.cpus if cpu.ops]
+    assert len(workers) == 4
+    windows = min(cpu.instructions.user for cpu in workers) / quantum
+    assert 0.8 * 3 * windows <= seen.hitm <= 4 * OPS
 
 
 def test_ten_runs_differ_by_three_percent_at_most(

@@ -140,7 +140,7 @@ def test_doctor_names_what_is_missing(lab: Cli, tmp_path: Path) -> None:
     assert done.returncode == 1
     last = done.stdout.splitlines()[-1]
     assert last.startswith("To install what is missing: apt-get install ")
-    for package in ("bc", "bison", "flex", "qemu-system-x86", "rsync"):
+    for package in ("bc", "bison", "flex", "qemu-system-x86", "xz-utils"):
         assert package in last.split()
 
 

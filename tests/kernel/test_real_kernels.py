@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 
 import labtools
 import pytest
@@ -18,6 +19,9 @@ from contended.kernel import boot, build, run, source, variants
 from contended.kernel.source import Source
 
 pytest_plugins = ("labfixtures",)
+
+CASES = [slug for slug in variants.slugs() if slug != "stack"]
+"""The stack's patches are those of the cases; building them together takes ten minutes more."""
 pytestmark = pytest.mark.usefixtures("no_vm_left")
 
 
@@ -35,7 +39,7 @@ def origin() -> Source:
     return found
 
 
-@pytest.mark.parametrize("slug", variants.slugs())
+@pytest.mark.parametrize("slug", CASES)
 def test_a_patch_is_in_the_kernels_style(slug: str, origin: Source) -> None:
     """By the kernel's own checker; a sign-off is left out on purpose (docs/kernel-lab.md)."""
     checker = origin.tree / "scripts" / "checkpatch.pl"
@@ -51,7 +55,7 @@ def test_a_patch_is_in_the_kernels_style(slug: str, origin: Source) -> None:
         assert re.search(r"total: 0 errors, 0 warnings, 0 checks", done.stdout), done.stdout
 
 
-@pytest.mark.parametrize("slug", variants.slugs())
+@pytest.mark.parametrize("slug", CASES)
 def test_the_kernels_are_built(slug: str, origin: Source) -> None:
     for variant, config in run.plan(slug).kernels:
         kernel = build.build(variant, config, origin)
@@ -59,10 +63,16 @@ def test_the_kernels_are_built(slug: str, origin: Source) -> None:
 
 
 @pytest.mark.parametrize("vcpus", [2, 4])
-@pytest.mark.parametrize("slug", variants.slugs())
+@pytest.mark.parametrize("slug", CASES)
 def test_all_outcomes_hold(slug: str, vcpus: int, origin: Source) -> None:
     """A run that fixes the number of its processors is the same for both: it is run once."""
     case = variants.load(slug)
     runs = [one.name for one in case.runs.values() if vcpus == 2 or not one.vcpus]
     done = run.run(slug, vcpus=vcpus, accel="tcg", runs=runs)
     assert done.held, "\n".join(done.misses)
+
+
+def test_the_stacked_patches_apply_together(origin: Source) -> None:
+    after = variants.load("stack").variants["after"]
+    with source.applied(origin, after.patches, time.time_ns()) as changed:
+        assert {"fs/namei.c", "include/linux/dcache.h", "fs/overlayfs/file.c"} <= set(changed)
