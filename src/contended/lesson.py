@@ -25,6 +25,8 @@ from contended.results import Measurement
 from contended.today import NotAllowed
 
 RECORD = "CONTENDED_RECORD"
+FRESH = "CONTENDED_RUNS"
+"""Names the folder where the book's build keeps what it measures, for the scoreboard."""
 _T = TypeVar("_T", int, str)
 
 
@@ -132,6 +134,7 @@ def live(name: str, run: Callable[[], Measurement], *, may_fail: bool = False) -
 
         if not reference(name).exists():
             raise
+        _keep(name, None)
         display(  # type: ignore[no-untyped-call]
             Box(
                 "Not measured on this machine",
@@ -147,7 +150,21 @@ def live(name: str, run: Callable[[], Measurement], *, may_fail: bool = False) -
     if os.environ.get(RECORD) == "1":
         reference(name).parent.mkdir(parents=True, exist_ok=True)
         measurement.save(reference(name))
+    _keep(name, measurement)
     return measurement
+
+
+def _keep(name: str, measurement: Measurement | None) -> None:
+    """Leave a live measurement to the book's build; None takes away that of an earlier build."""
+    folder = os.environ.get(FRESH)
+    if not folder:
+        return
+    path = Path(folder) / f"{name}.json"
+    if measurement is None:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    measurement.save(path)
 
 
 def sweep(
