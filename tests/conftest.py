@@ -47,6 +47,11 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The book first, as a reader builds it: before there is any kernel of the lab."""
+    items.sort(key=lambda item: "book" not in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The top of the tree."""

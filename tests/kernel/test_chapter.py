@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,7 +102,16 @@ def test_a_live_run_becomes_the_reference_run_if_asked(
     assert chapter.recorded(SLUG).seen("before", "calls") == 1.5
 
 
-def test_an_outcome_that_does_not_hold_fails_the_chapter_and_is_not_recorded(
+def test_an_outcome_that_does_not_hold_is_named(
+    results: Path, built: list[dict[str, Any]], boxes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "run", lambda *_, **__: judged(1.0, held=False))
+    assert not chapter.outcomes(SLUG).held
+    (box,) = boxes
+    assert re.search("Not as expected.*two references: 1.0 is below 1.9", box, re.S)
+
+
+def test_an_outcome_that_does_not_hold_is_not_recorded(
     results: Path, built: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(lesson.RECORD, "1")

@@ -114,7 +114,9 @@ def test_a_turn_is_one_hitm(kernel: Kernel, library: Path, tmp_path: Path) -> No
     assert set(seen.loads) == {ONE}
     # The first turn may find nothing, and begin with the store.
     assert 2 * OPS - 1 <= seen.hitm <= 2 * OPS
-    assert seen.stores[ONE] <= 1
+    # Which of a turn's two accesses it is: the load, unless the other's store, which the load has
+    # seen, is recorded after it (the record is made a moment after the access).
+    assert seen.stores.get(ONE, 0) <= 0.1 * seen.hitm
 
 
 def test_each_item_of_a_ring_is_handed_over_once(

@@ -371,11 +371,16 @@ def test_a_directory_that_is_not_atomic_is_caught(tmp_path: Path) -> None:
             "while (0); usleep(1); atomic_store(&e->word, next);",
         ),
     )
-    out = tmp_path / "report.json"
-    run = execute(fake, "random", "4", "3000", "2", f"out={out}", "quantum=0")
-    assert run.returncode == 0, run.stderr
-    (region,) = plugin.load(out).regions
-    assert not alternation_holds(region)
+
+    def holds(number: int) -> bool:
+        out = tmp_path / f"report-{number}.json"
+        run = execute(fake, "random", "4", "3000", "2", f"out={out}", "quantum=0")
+        assert run.returncode == 0, run.stderr
+        (region,) = plugin.load(out).regions
+        return alternation_holds(region)
+
+    # A busy host may run the threads one after the other, and then there is nothing to see.
+    assert not all(holds(number) for number in range(20))
 
 
 def test_the_oracle_catches_a_wrong_directory(tmp_path: Path) -> None:

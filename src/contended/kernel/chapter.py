@@ -52,19 +52,20 @@ def outcomes(slug: str) -> KernelRun:
     With `CONTENDED_RECORD=1` in the environment everything is run, on a larger machine, and becomes
     the reference run.
 
+    Outcomes that do not hold in a live run are named in a box: a busy host can spoil those that
+    rest on time. A reference run must hold.
+
     Raises:
-        ContendedError: an outcome did not hold in a live run.
+        ContendedError: an outcome did not hold in what was to become the reference run.
     """
     why = missing(slug)
     if why:
-        from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
-
         text = (
             f"{why[0].upper()}{why[1:]}. What follows is the reference run "
             f"results/{slug}/kernel.json. To run it here: {command(slug)} (builds what is missing "
             "in some minutes; see The kernel lab)."
         )
-        display(Box("Not booted on this machine", text))  # type: ignore[no-untyped-call]
+        _show(Box("Not booted on this machine", text))
         return recorded(slug)
     if os.environ.get(lesson.RECORD) == "1":
         done = run.run(slug, vcpus=REFERENCE_VCPUS)
@@ -72,11 +73,24 @@ def outcomes(slug: str) -> KernelRun:
         # What the profiler sees has a section of its own, and takes longer than all the rest.
         live = [one.name for one in variants.load(slug).runs.values() if not one.profile]
         done = run.run(slug, vcpus=VCPUS, smoke=False, runs=live)
+        if not done.held:
+            text = (
+                f"{'; '.join(done.misses) or done.first_miss}. If it was measured in time, another "
+                f"program may have been in the way. Once more, with the spread: {command(slug)} "
+                "--repeats 5."
+            )
+            _show(Box("Not as expected in this run", text))
+        return done
     if not done.held:
         raise ContendedError(f"{slug}: {done.first_miss}")
-    if os.environ.get(lesson.RECORD) == "1":
-        done.save(lesson.reference(f"{slug}/kernel"))
+    done.save(lesson.reference(f"{slug}/kernel"))
     return done
+
+
+def _show(box: Box) -> None:
+    from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
+
+    display(box)  # type: ignore[no-untyped-call]
 
 
 def recorded(slug: str) -> KernelRun:
