@@ -114,7 +114,8 @@ def digest_of(source: Source, variant: Variant, config: str) -> str:
 
 
 def _digest(source: Source, patches: Sequence[str], config: str) -> str:
-    parts = (RECIPE, source.digest, patches, configuration.options(config), compiler())
+    options, flags = configuration.options(config), configuration.flags(config)
+    parts = (RECIPE, source.digest, patches, options, compiler(), *flags)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -347,7 +348,8 @@ class _Build:
         said: list[str] = []
         self._report(f"{name}: compiling", done, expected)
         jobs = f"-j{len(os.sched_getaffinity(0))}"
-        command = configuration.make(self._source, self._objects, jobs, "bzImage")
+        flags = configuration.flags(self._config)
+        command = configuration.make(self._source, self._objects, jobs, *flags, "bzImage")
         if patched and self._boxed is not None:
             command = self._boxed(command, self._source.tree, self._objects)
         with _running(command, self._lock) as (process, lines):

@@ -75,6 +75,17 @@ def environment() -> dict[str, str]:
     }
 
 
+def flags(config: str) -> list[str]:
+    """What is added to the kernel's own make.
+
+    Where variables are at each instruction is the part of the debug information that takes gcc
+    longest, and nobody here asks: the lab reads types, lines and what was inlined.
+    """
+    if options(config).get("DEBUG_INFO_NONE") == "y":
+        return []
+    return ["KCFLAGS=-fno-var-tracking -fno-var-tracking-assignments"]
+
+
 def make(source: Source, build_dir: Path, *arguments: str) -> list[str]:
     """The command that makes something in a build folder."""
     # An empty LOCALVERSION keeps git's opinion of a surrounding repository out of the version.
