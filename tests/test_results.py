@@ -155,12 +155,12 @@ def test_another_schema_is_refused(tmp_path: Path, tree: dict[str, Any]) -> None
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.9])
 def test_a_file_cut_short_is_refused(tmp_path: Path, tree: dict[str, Any], keep: float) -> None:
     text = json.dumps(tree)
-    assert "no valid result" in refusal(tmp_path, text[: int(len(text) * keep)])
+    assert "no valid results" in refusal(tmp_path, text[: int(len(text) * keep)])
 
 
 @pytest.mark.parametrize("text", ["[]", "null", "not json", '{"case": "x"}'])
 def test_other_text_is_refused(tmp_path: Path, text: str) -> None:
-    assert "no valid result" in refusal(tmp_path, text)
+    assert "no valid results" in refusal(tmp_path, text)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

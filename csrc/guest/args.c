@@ -212,18 +212,18 @@ const char *arg_word(const char *name)
 	return value_of(name, PARAM_WORD);
 }
 
-unsigned arg_sizes(const char *name, uint32_t sizes[MAX_SIZES])
+void arg_each_size(const char *name, void (*f)(void *size))
 {
 	const char *at = value_of(name, PARAM_SIZES);
-	unsigned n = 0;
-	uint64_t size;
+	uint64_t parsed;
 
-	while (n < MAX_SIZES && parse_number(at, &at, &size)) {
-		sizes[n++] = (uint32_t)size;
+	for (unsigned n = 0; n < MAX_SIZES && parse_number(at, &at, &parsed); n++) {
+		uint32_t size = (uint32_t)parsed;
+
+		in_child(f, &size);
 		if (*at++ != '+')
 			break;
 	}
-	return n;
 }
 
 unsigned arg_procs(unsigned preset)

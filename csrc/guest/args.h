@@ -46,8 +46,8 @@ const struct workload *args_check(void);
 
 uint64_t arg_number(const char *name);
 const char *arg_word(const char *name);
-/* Returns how many sizes there are. */
-unsigned arg_sizes(const char *name, uint32_t sizes[MAX_SIZES]);
+/* Run f(&size) for each of the sizes, as a uint32_t, in a child process of its own. */
+void arg_each_size(const char *name, void (*f)(void *size));
 /* How many processes: procs=, or what the workload prefers. */
 unsigned arg_procs(unsigned preset);
 

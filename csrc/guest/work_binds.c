@@ -68,11 +68,7 @@ static void run_size(void *arg)
 
 static void run(void)
 {
-	uint32_t sizes[MAX_SIZES];
-	const unsigned n = arg_sizes("sizes", sizes);
-
-	for (unsigned i = 0; i < n; i++)
-		in_child(run_size, &sizes[i]);
+	arg_each_size("sizes", run_size);
 }
 
 const struct workload work_binds = {

@@ -244,23 +244,43 @@ def load(path: Path) -> Measurement:
     Raises:
         ContendedError: the file is missing, is not JSON, or does not fit the schema.
     """
+    measurement: Measurement = read(path, _adapter(), "results", SCHEMA, "measure again")
+    return replace(measurement, recorded=True)
+
+
+def read(
+    path: Path, adapter: Any, what: str, schema: int, remedy: str, *, strict: bool = True
+) -> Any:
+    """Read a record that `write_whole` wrote.
+
+    Args:
+        path: The file.
+        adapter: Pydantic's adapter of the record's type.
+        what: What the file holds, for messages.
+        schema: The only one that this version reads.
+        remedy: What to do about another one.
+        strict: Whether a value must have its type as it stands.
+
+    Raises:
+        ContendedError: the file is missing, is not JSON, or does not fit the schema.
+    """
     from pydantic import ValidationError
 
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise ContendedError(f"cannot read results from {path}: {error.strerror}") from error
+        raise ContendedError(f"cannot read {what} from {path}: {error.strerror}") from error
     try:
-        measurement: Measurement = _adapter().validate_json(text, strict=True, extra="forbid")
+        found = adapter.validate_json(text, strict=strict, extra="forbid")
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        raise ContendedError(f"{path} is no valid result: {where}: {first['msg']}") from error
-    if measurement.schema != SCHEMA:
+        raise ContendedError(f"{path} holds no valid {what}: {where}: {first['msg']}") from error
+    if found.schema != schema:
         raise ContendedError(
-            f"{path} has schema {measurement.schema}, this version reads {SCHEMA}: measure again"
+            f"{path} has schema {found.schema}, this version reads {schema}: {remedy}"
         )
-    return replace(measurement, recorded=True)
+    return found
 
 
 def write_whole(path: Path, text: str) -> None:

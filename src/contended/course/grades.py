@@ -11,7 +11,6 @@ from typing import Any
 
 from contended import results
 from contended.course.lab import Lab
-from contended.errors import ContendedError
 
 SCHEMA = 1
 
@@ -86,18 +85,7 @@ def load(path: Path) -> Grade:
     Raises:
         ContendedError: the file is missing, is not JSON, or does not fit the schema.
     """
-    from pydantic import ValidationError
-
-    try:
-        loaded: Grade = _adapter().validate_json(path.read_bytes(), strict=True, extra="forbid")
-    except OSError as error:
-        raise ContendedError(f"cannot read a grade from {path}: {error.strerror}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        raise ContendedError(f"{path} is no valid grade: {where}: {first['msg']}") from error
-    if loaded.schema != SCHEMA:
-        raise ContendedError(f"{path} has schema {loaded.schema}, this version reads {SCHEMA}")
+    loaded: Grade = results.read(path, _adapter(), "grade", SCHEMA, "grade again")
     return loaded
 
 

@@ -24,7 +24,7 @@ from contended.errors import ContendedError, UsageError
 from contended.kernel import plugin
 from contended.kernel.dwarf import Frame
 from contended.kernel.lines import Thing
-from contended.results import write_whole
+from contended.results import read, write_whole
 
 if TYPE_CHECKING:
     import pandas
@@ -332,22 +332,7 @@ def load(path: Path) -> Profiles:
     Raises:
         ContendedError: the file is missing, is not JSON, or does not fit the schema.
     """
-    from pydantic import ValidationError
-
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ContendedError(f"cannot read profiles from {path}: {error.strerror}") from error
-    try:
-        found: Profiles = _adapter().validate_json(text, extra="forbid")
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        raise ContendedError(f"{path} holds no valid profiles: {where}: {first['msg']}") from error
-    if found.schema != SCHEMA:
-        raise ContendedError(
-            f"{path} has schema {found.schema}, this version reads {SCHEMA}: profile again"
-        )
+    found: Profiles = read(path, _adapter(), "profiles", SCHEMA, "profile again", strict=False)
     return replace(found, recorded=True)
 
 

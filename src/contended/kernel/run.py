@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from contended import __version__, machine, results
-from contended.errors import ContendedError, UsageError
+from contended.errors import UsageError
 from contended.kernel import boot as boots
 from contended.kernel import build, c2c, coherence, outcomes, plugin, source, variants
 from contended.kernel.boot import Accel, Boot, GuestReport
@@ -224,22 +224,7 @@ def load(path: Path) -> KernelRun:
     Raises:
         ContendedError: the file is missing, is not JSON, or does not fit the schema.
     """
-    from pydantic import ValidationError
-
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ContendedError(f"cannot read a kernel run from {path}: {error.strerror}") from error
-    try:
-        loaded: KernelRun = _adapter().validate_json(text, strict=True, extra="forbid")
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        raise ContendedError(f"{path} is no valid kernel run: {where}: {first['msg']}") from error
-    if loaded.schema != SCHEMA:
-        raise ContendedError(
-            f"{path} has schema {loaded.schema}, this version reads {SCHEMA}: run it again"
-        )
+    loaded: KernelRun = results.read(path, _adapter(), "outcomes", SCHEMA, "run it again")
     return replace(loaded, recorded=True)
 
 
