@@ -68,14 +68,17 @@ def main() -> int:
         for _ in range(repeats):
             plain.append(run(kernel, VCPUS, OPS, None))
             counted.append(run(kernel, VCPUS, OPS, value))
-        for index, what in enumerate(("from start to end", "in the region")):
+        for index, what in enumerate(("from start to end", "in the region alone")):
             ratios = [b[index] / a[index] for a, b in zip(plain, counted, strict=True)]
             ratio = statistics.median(ratios)
-            good &= verdict(
-                ratio <= SLOWER,
+            text = (
                 f"{VCPUS} vCPUs, {VCPUS * OPS} operations, {what}: {ratio:.2f} times plain TCG "
-                f"({min(ratios):.2f} to {max(ratios):.2f}), limit {SLOWER:.0f}",
+                f"({min(ratios):.2f} to {max(ratios):.2f})"
             )
+            if index == 0:
+                good &= verdict(ratio <= SLOWER, f"{text}, limit {SLOWER:.0f}")
+            else:  # nothing but accesses that are recorded, and waiting for each other
+                print(f"      {text}")
         (region,) = plugin.load(out).regions
         cost = region.directory
         # What is allocated but not used yet is at most a chunk each.

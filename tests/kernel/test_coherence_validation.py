@@ -23,6 +23,8 @@ pytestmark = pytest.mark.usefixtures("no_vm_left")
 
 OPS = 2000
 PAGE = 4096
+LATE = 0.01
+"""The share of HITMs that may be lost because two CPUs' accesses are recorded in another order."""
 # Pages of the guest's struct field.
 OWN, ONE, SLOTS, FILLED, EMPTIED, TABLE = range(6)
 
@@ -112,10 +114,9 @@ def test_a_turn_is_one_hitm(kernel: Kernel, library: Path, tmp_path: Path) -> No
     """Two processes take turns: each finds the word modified by the other, once a turn."""
     seen = see(kernel, library, tmp_path, "pingpong")
     assert set(seen.loads) == {ONE}
-    # The first turn may find nothing, and begin with the store.
-    assert 2 * OPS - 1 <= seen.hitm <= 2 * OPS
-    # Which of a turn's two accesses it is: the load, unless the other's store, which the load has
-    # seen, is recorded after it (the record is made a moment after the access).
+    # An access is recorded a moment after it happened. If the other's store, which a load has seen,
+    # is recorded after it, then the HITM is the store's; and if the next store is, too, it is lost.
+    assert (1 - LATE) * 2 * OPS <= seen.hitm <= 2 * OPS
     assert seen.stores.get(ONE, 0) <= 0.1 * seen.hitm
 
 
@@ -124,8 +125,8 @@ def test_each_item_of_a_ring_is_handed_over_once(
 ) -> None:
     """Its slot once; the indices at most as often, less the more items go at a time."""
     seen = see(kernel, library, tmp_path, "ring")
-    assert seen.loads[SLOTS] == pytest.approx(OPS, abs=1)
-    assert seen.stores.get(SLOTS, 0) == 0
+    assert seen.loads[SLOTS] + seen.stores.get(SLOTS, 0) == pytest.approx(OPS, rel=LATE)
+    assert seen.stores.get(SLOTS, 0) <= 0.1 * OPS
     for index in (FILLED, EMPTIED):
         assert OPS / 8 * 0.9 <= seen.loads[index] <= OPS
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 46
 _SEEN = 60
+_NOTE = 70
 
 
 def text(run: KernelRun) -> str:
@@ -75,7 +76,9 @@ def _seen(outcome: OutcomeRecord) -> str:
 
 def _where(run: KernelRun) -> str:
     from_ = run.provenance
-    accel = f"{from_.accel} ({from_.note})" if from_.note else from_.accel
+    # Why it is not KVM, as far as it fits; `contended kernel doctor` has all of it.
+    note = textwrap.shorten(from_.note, _NOTE, placeholder=" ...")
+    accel = f"{from_.accel} ({note})" if note else from_.accel
     repeats = "1 repeat" if run.repeats == 1 else f"{run.repeats} repeats"
     return (
         f"Linux {from_.source}, QEMU {from_.qemu}, {accel}, {run.vcpus} vCPUs, {repeats}, "
