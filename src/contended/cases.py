@@ -46,7 +46,7 @@ class Seed:
         key: The citation's key in `docs/references.bib`.
         author: Who wrote the message.
         date: Its day as the archive shows it, ISO 8601.
-        list: The mailing list.
+        mailing_list: The mailing list.
         subject: Its subject line.
         url: A public archive's copy.
         message_id: Without angle brackets; None where the archive does not show it.
@@ -55,7 +55,7 @@ class Seed:
     key: str
     author: str
     date: str
-    list: str
+    mailing_list: str
     subject: str
     url: str
     message_id: str | None
@@ -363,7 +363,7 @@ def _seed(table: _Table) -> Seed:
         key=table.name,
         author=table.text("author"),
         date=day.isoformat(),
-        list=table.text("list"),
+        mailing_list=table.text("list"),
         subject=table.text("subject"),
         url=table.text("url", re.compile(r"https://\S+")),
         message_id=table.optional_text("message_id", re.compile(r"[^\s<>@]+@[^\s<>@]+")),
