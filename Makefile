@@ -50,7 +50,7 @@ record: $(VENV)/.book ## run the chapters and keep what they measure as referenc
 doctor: ## what this machine has, what it lacks, and the command that adds it
 	@PYTHONPATH=src $(PYTHON) -m contended.doctor $(ARGS)
 
-bench: $(VENV)/.dev ## measure how fast all this is (an hour; leave the machine alone)
+bench: $(VENV)/.dev ## measure how fast all this is (leave the machine alone)
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script; done
 
 clean: ## remove the built book and the tools' caches

@@ -23,8 +23,8 @@ from contended.scoreboard import board, page, simulated
 from contended.scoreboard.board import Entry
 from contended.scoreboard.evidence import EVIDENCE, Count, Evidence, Lab, Ratio
 from contended.scoreboard.readings import Runs
-from contended.scoreboard.simulated import Simulated
 from contended.simulate import predict
+from contended.simulate.predict import Predicted, prediction
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_one_reading_that_disagrees_decides(
 
 @pytest.mark.parametrize("slug", cases.slugs())
 def test_the_recorded_predictions_are_what_is_simulated_now(slug: str) -> None:
-    for kept, fresh in zip(simulated.load(slug), simulated.fresh(slug), strict=True):
+    for kept, fresh in zip(simulated.load(slug), prediction(slug).rows, strict=True):
         assert _words(kept) == _words(fresh), f"run {simulated.COMMAND}"
         assert kept.published == pytest.approx(fresh.published, rel=1e-9)
         assert (kept.simulated is None) == (fresh.simulated is None)
@@ -156,7 +156,7 @@ def test_the_recorded_predictions_are_what_is_simulated_now(slug: str) -> None:
             )
 
 
-def _words(row: Simulated) -> tuple[object, ...]:
+def _words(row: Predicted) -> tuple[object, ...]:
     return row.figure, row.name, row.unit, row.machine, row.cpus, row.verdict, row.why
 
 

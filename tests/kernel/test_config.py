@@ -36,6 +36,14 @@ def test_later_fragments_win(kit: Toy) -> None:
     )
 
 
+def test_variable_locations_are_left_out_where_there_is_debug_information(kit: Toy) -> None:
+    layer(kit, "base", "CONFIG_DEBUG_INFO_DWARF5=y\n")
+    layer(kit, "debug", "CONFIG_DEBUG_INFO_DWARF5=n\nCONFIG_DEBUG_INFO_NONE=y\n")
+    (flag,) = config.flags("base")
+    assert flag.startswith("KCFLAGS=-fno-var-tracking")
+    assert config.flags("debug") == []
+
+
 def test_mistakes_are_named(kit: Toy) -> None:
     with pytest.raises(UsageError, match="no configuration 'fast'; there are: base, debug, up"):
         config.options("fast")

@@ -21,7 +21,7 @@ from contended.kernel.source import Source
 pytest_plugins = ("labfixtures",)
 
 CASES = [slug for slug in variants.slugs() if slug != "stack"]
-"""The stack's patches are those of the cases; building them together takes ten minutes more."""
+"""The stack's patches are those of the cases; together they are two nearly whole kernels more."""
 pytestmark = pytest.mark.usefixtures("no_vm_left")
 
 

@@ -213,6 +213,10 @@ def test_tables(booted: Booted) -> None:
     text = table.text(done)
     assert "calls_per_op.f 2" in text
     assert "well, oh no" in text
+    assert "outcomes held>" in repr(done)
+    long = replace(done, provenance=replace(done.provenance, note="no KVM: " + "why " * 50))
+    assert "no KVM: why" in table.text(long)
+    assert "why " * 20 not in table.text(long)
     assert "NOT HELD variant wrong" in text
     assert "Linux 6.1.192" in text
     assert "tcg, 4 vCPUs, 2 repeats" in text

@@ -53,7 +53,8 @@ def outcomes(slug: str) -> KernelRun:
     the reference run.
 
     Outcomes that do not hold in a live run are named in a box: a busy host can spoil those that
-    rest on time. A reference run must hold.
+    rest on time. A chapter that rests on counts alone asserts `held` besides. A reference run must
+    hold.
 
     Raises:
         ContendedError: an outcome did not hold in what was to become the reference run.

@@ -21,7 +21,7 @@ from contended.results import number
 from contended.scoreboard import simulated
 from contended.scoreboard.evidence import EVIDENCE, Evidence
 from contended.scoreboard.readings import Reading, Runs
-from contended.scoreboard.simulated import Simulated, Verdict
+from contended.simulate.predict import Predicted, Verdict
 
 NEAR_EXPONENT = 0.15
 NEAR_NUMBER = 1.1
@@ -163,10 +163,11 @@ def near(value: float, published: tuple[float, float], unit: str) -> bool:
 
 def shown(value: float, unit: str) -> str:
     """A number with its unit, as a cell has it; a ratio has none."""
-    text = number(value, 3)
-    if unit in ("ratio", "part") or unit.startswith("exponent"):
-        return text
-    return f"{text} {unit}"
+    return _with_unit(number(value, 3), unit)
+
+
+def _with_unit(text: str, unit: str) -> str:
+    return text if unit in ("ratio", "part") or unit.startswith("exponent") else f"{text} {unit}"
 
 
 def _entry(
@@ -174,7 +175,7 @@ def _entry(
     figure: cases.Published,
     about: Evidence,
     runs: Runs,
-    kept: tuple[Simulated, ...],
+    kept: tuple[Predicted, ...],
     url: str,
 ) -> Entry:
     userspace = tuple(runs.read(probe) for probe in about.userspace)
@@ -209,7 +210,7 @@ def _entry(
 
 
 def _row(
-    figure: cases.Published, name: str, kept: Simulated | None, readings: tuple[Reading, ...]
+    figure: cases.Published, name: str, kept: Predicted | None, readings: tuple[Reading, ...]
 ) -> Row:
     value = next((value for value in figure.values if value.name == name), None)
     if kept is not None:
@@ -248,11 +249,11 @@ def _published(value: cases.Value | None, ends: tuple[float, float], unit: str) 
             text += f" to {value.high:,.10g}"
         if value.plus_minus is not None:
             text += f" ± {value.plus_minus:,.10g}"
-    return text if unit in ("ratio", "part") or unit.startswith("exponent") else f"{text} {unit}"
+    return _with_unit(text, unit)
 
 
 def _why(
-    kept: Simulated | None,
+    kept: Predicted | None,
     same: tuple[Reading, ...],
     published: tuple[float, float],
     unit: str,

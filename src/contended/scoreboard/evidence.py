@@ -59,7 +59,6 @@ class Count:
     variant: str
     counter: str
     threads: int = 1
-    unit: str = ""
     of: str = ""
 
 
@@ -209,7 +208,7 @@ def _lab_waits(label: str, *variants: str) -> tuple[LabWait, ...]:
     return tuple(LabWait(f"{name}: median umount", name, "normal", label) for name in variants)
 
 
-_SAME_TEAM = (
+_TICKS = (
     "The wait is timer ticks and not work, so even a translated kernel shows its order; how many "
     "ticks is a property of the kernel's configuration and load, which the report does not give."
 )
@@ -312,28 +311,28 @@ EVIDENCE: Mapping[tuple[str, str], Evidence] = {
     ("umount-grace-period", "lazy-umount"): Evidence(
         userspace=_waits("before", "call-rcu", "queue-rcu-work"),
         kernel=_lab_waits("lazy", "before", "call-rcu", "queue-rcu-work"),
-        note=_SAME_TEAM,
+        note=_TICKS,
     ),
     ("umount-grace-period", "plain-umount"): Evidence(
         no_userspace="The model has lazy umounts only: a plain one is its `before`.",
         kernel=_lab_waits("plain", "before", "call-rcu"),
-        note="The control: a plain umount waits with the patch as without it. " + _SAME_TEAM,
+        note="The control: a plain umount waits with the patch as without it. " + _TICKS,
     ),
     ("umount-grace-period", "defer-everything"): Evidence(
         userspace=_waits("before", "call-rcu"),
         no_kernel="The lab has no kernel that defers plain umounts: they must be finished when the "
         "system call returns.",
-        note=_SAME_TEAM,
+        note=_TICKS,
     ),
     ("umount-grace-period", "no-wait"): Evidence(
         userspace=_waits("before", "no-wait"),
         kernel=_lab_waits("lazy", "before", "no-wait"),
-        note=_SAME_TEAM,
+        note=_TICKS,
     ),
     ("umount-grace-period", "rcu-work-2025"): Evidence(
         userspace=_waits("before", "queue-rcu-work"),
         kernel=_lab_waits("lazy", "before", "queue-rcu-work"),
-        note=_SAME_TEAM,
+        note=_TICKS,
     ),
     ("percpu-area-map", "allocation-exponent"): Evidence(
         userspace=(

@@ -8,37 +8,20 @@ the rows are kept, and a test holds them and `contended.simulate.predict` togeth
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 from contended import cases, lesson
 from contended.errors import ContendedError
 from contended.results import write_whole
+from contended.simulate import predict
+from contended.simulate.predict import Predicted
 
 COMMAND = "contended scoreboard --simulate"
 """Makes the records anew."""
 
-Verdict = Literal["held", "differs", "cannot"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Simulated:
-    """A row of `contended.simulate.predict.Prediction`; see there."""
-
-    figure: str
-    name: str
-    unit: str
-    published: tuple[float, float]
-    simulated: float | None
-    low: float | None
-    high: float | None
-    machine: str
-    cpus: int
-    verdict: Verdict
-    why: str
-
-
-def load(slug: str) -> tuple[Simulated, ...]:
+def load(slug: str) -> tuple[Predicted, ...]:
     """A case's rows as they were recorded.
 
     Raises:
@@ -48,7 +31,7 @@ def load(slug: str) -> tuple[Simulated, ...]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return tuple(
-            Simulated(**{**row, "published": tuple(row["published"])}) for row in found["rows"]
+            Predicted(**{**row, "published": tuple(row["published"])}) for row in found["rows"]
         )
     except OSError as error:
         raise ContendedError(f"cannot read {path}: {error.strerror}: run {COMMAND}") from error
@@ -56,17 +39,11 @@ def load(slug: str) -> tuple[Simulated, ...]:
         raise ContendedError(f"{path} is no record of predictions: run {COMMAND}") from error
 
 
-def fresh(slug: str) -> tuple[Simulated, ...]:
-    """The same rows, simulated now; takes seconds."""
-    from contended.simulate import predict
-
-    return tuple(Simulated(**asdict(row)) for row in predict.prediction(slug).rows)
-
-
 def record() -> None:
     """Simulate every case and keep the rows."""
     for case in cases.all():
-        content: dict[str, Any] = {"case": case.slug, "rows": [asdict(r) for r in fresh(case.slug)]}
+        rows = [asdict(row) for row in predict.prediction(case.slug).rows]
+        content: dict[str, Any] = {"case": case.slug, "rows": rows}
         path = lesson.reference(f"{case.slug}/predictions")
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(content, indent=2) + "\n")
