@@ -69,9 +69,12 @@ def _in_fork(ffi: Any, request: dict[str, Any]) -> dict[str, Any]:
     _, status = os.waitpid(pid, 0)
     _end_descendants()
     if text is None:
-        return {"failed": f"did not finish within {request['deadline_s']:.3g} s and was stopped"}
+        reason = f"did not finish within {request['deadline_s']:.3g} s and was stopped"
+        return {"failed": reason, "late": True}
     if os.WIFSIGNALED(status):
-        return {"failed": f"was killed by {_signal_name(os.WTERMSIG(status))}"}
+        number = os.WTERMSIG(status)
+        late = number in (signal.SIGXCPU, signal.SIGKILL)
+        return {"failed": f"was killed by {_signal_name(number)}", "late": late}
     if not text:
         return {"failed": f"ended early with exit status {os.waitstatus_to_exitcode(status)}"}
     answer: dict[str, Any] = json.loads(text)

@@ -18,13 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from contended import cases, native, report, results
+from contended import cases, claims, native, report, results
+from contended.claims import RECORD, Claim
 from contended.errors import ContendedError, UsageError
 from contended.measure import TooFewCpus
 from contended.results import Measurement
+from contended.runner import RunFailed
 from contended.today import NotAllowed
 
-RECORD = "CONTENDED_RECORD"
 FRESH = "CONTENDED_RUNS"
 """Names the folder where the book's build keeps what it measures, for the scoreboard."""
 _T = TypeVar("_T", int, str)
@@ -117,8 +118,8 @@ _ONCE: dict[type[ContendedError], str] = {
 def live(name: str, run: Callable[[], Measurement], *, may_fail: bool = False) -> Measurement:
     """Measure now or, where this machine does not allow it, show the reference run and say so.
 
-    That is where there are too few CPUs, no private mount namespace (`contended.today`), or not
-    the library that the model needs.
+    That is where there are too few CPUs, no private mount namespace (`contended.today`), not the
+    library that the model needs, or so little of the machine left that runs miss their deadlines.
 
     Args:
         name: The reference run, "slug/label".
@@ -130,12 +131,10 @@ def live(name: str, run: Callable[[], Measurement], *, may_fail: bool = False) -
     try:
         measurement = run()
     except (TooFewCpus, NotAllowed, native.MissingPackage) as lacking:
-        from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
-
         if not reference(name).exists():
             raise
         _keep(name, None)
-        display(  # type: ignore[no-untyped-call]
+        _show(
             Box(
                 "Not measured on this machine",
                 f"{lacking}. What follows is the reference run results/{name}.json. "
@@ -144,14 +143,48 @@ def live(name: str, run: Callable[[], Measurement], *, may_fail: bool = False) -
             )
         )
         return recorded(name)
+    except RunFailed as failed:
+        if not failed.late:
+            raise
+        return _instead(name, str(failed), failed)
     if measurement.failures and not may_fail:
         first = measurement.failures[0]
-        raise ContendedError(f"{measurement.case}, variant {first.variant}: {first.reason}")
+        reason = f"{measurement.case}, variant {first.variant}: {first.reason}"
+        error = ContendedError(reason)
+        if not all(failure.late for failure in measurement.failures):
+            raise error
+        return _instead(name, reason, error)
     if os.environ.get(RECORD) == "1":
         reference(name).parent.mkdir(parents=True, exist_ok=True)
         measurement.save(reference(name))
     _keep(name, measurement)
+    claims.remember(measurement, partial(recorded, name))
     return measurement
+
+
+def _instead(name: str, why: str, error: ContendedError) -> Measurement:
+    """The reference run in place of one that a busy machine did not let finish.
+
+    Raises:
+        ContendedError: `error`, if there is no reference run, or this was to become it.
+    """
+    if not reference(name).exists() or os.environ.get(RECORD) == "1":
+        raise error
+    _keep(name, None)
+    claims.show(
+        Claim(
+            expected="the measurement comes to its end within its deadline",
+            holds=False,
+            seen=f"{why}; what follows is the reference run results/{name}.json",
+        )
+    )
+    return recorded(name)
+
+
+def _show(thing: object) -> None:
+    from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
+
+    display(thing)  # type: ignore[no-untyped-call]
 
 
 def _keep(name: str, measurement: Measurement | None) -> None:

@@ -156,6 +156,7 @@ def measure(
                         threads=job.threads,
                         repeat=job.repeat,
                         reason=str(failed),
+                        late=failed.late,
                     )
                 )
                 continue

@@ -81,12 +81,17 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A run that gave no sample, and why: a crash, a deadline, a broken invariant."""
+    """A run that gave no sample, and why: a crash, a deadline, a broken invariant.
+
+    Attributes:
+        late: It used up its time, which may be a busy machine's doing.
+    """
 
     variant: str
     threads: int
     repeat: int
     reason: str
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,15 @@ GRACE_S = 5.0
 
 
 class RunFailed(ContendedError):
-    """A run that gave no result; the message is the reason."""
+    """A run that gave no result; the message is the reason.
+
+    Attributes:
+        late: Whether it used up its time, of which a busy machine leaves it little.
+    """
+
+    def __init__(self, reason: str, *, late: bool = False) -> None:
+        super().__init__(reason)
+        self.late = late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,5 +155,5 @@ class Runner:
             raise ContendedError("the process that runs the models ended; is memory short?")
         answer: dict[str, Any] = json.loads(line)
         if "failed" in answer:
-            raise RunFailed(answer["failed"])
+            raise RunFailed(answer["failed"], late=answer.get("late", False))
         return answer

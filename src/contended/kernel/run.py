@@ -107,6 +107,7 @@ class OutcomeRecord:
         low: The lowest of the repeats; None for a text.
         high: The highest.
         reason: Why it did not hold; empty if it did.
+        timed: Whether a busy host can spoil it.
     """
 
     variant: str
@@ -119,6 +120,7 @@ class OutcomeRecord:
     high: float | None
     held: bool
     reason: str
+    timed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -554,6 +556,7 @@ def _outcome(judged: Judged) -> OutcomeRecord:
         high=high,
         held=judged.held,
         reason=judged.reason,
+        timed=about.timed,
     )
 
 

@@ -10,7 +10,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ MAX_VCPUS = 128
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]*")
 _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_TIME = re.compile(r"\b(latency_us|ns_per_op)\b")
 _WATCHED = re.compile(r"[A-Za-z_]\w*(>[A-Za-z_]\w*)?|slow\([a-z_]+\)")
 _PATCH = re.compile(r"(\.\./[a-z0-9]+(-[a-z0-9]+)*/)?[^/]*[^/.][^/]*\.patch")
 _FIELD = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -120,6 +121,7 @@ class Outcome:
         contains: Text that it must contain.
         lacks: Text that it must not contain.
         relative_to: A variant by whose metric, in the same run, this one is divided.
+        timed: Whether it rests on time, or on how processors meet: a busy host can spoil it.
     """
 
     variant: str
@@ -132,6 +134,7 @@ class Outcome:
     contains: str | None = None
     lacks: str | None = None
     relative_to: str | None = None
+    timed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,8 +317,12 @@ def _outcome(table: _Table, variants: Mapping[str, Variant], runs: Mapping[str, 
         contains=table.text("contains"),
         lacks=table.text("lacks"),
         relative_to=table.one_of("relative_to", variants) if "relative_to" in table else None,
+        timed=table.boolean("timed", False),
     )
     table.done()
+    # Counted instructions stand for time under icount, and are the same on every host.
+    by_clock = _TIME.search(outcome.metric) and not runs[outcome.run].icount
+    outcome = replace(outcome, timed=outcome.timed or bool(by_clock))
     numbers = [outcome.at_least, outcome.at_most, outcome.equals]
     texts = [outcome.contains, outcome.lacks]
     numeric, textual = numbers != [None] * 3, texts != [None] * 2
