@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import make_home
 
-from contended import lesson, results
+from contended import claims, lesson, results
 from contended.errors import ContendedError
 from contended.measure import TooFewCpus, measure
 from contended.results import Failure, Measurement
+from contended.runner import RunFailed
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measurement]:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CONTENDED_HOME", str(make_home(tmp_path / "home")))
-    monkeypatch.delenv(lesson.RECORD, raising=False)
+    monkeypatch.delenv(claims.RECORD, raising=False)
     return tmp_path / "home"
 
 
@@ -64,10 +66,10 @@ def test_live_records_when_told_to(
     home: Path, measured: Measurement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for value in ("0", "", "yes"):
-        monkeypatch.setenv(lesson.RECORD, value)
+        monkeypatch.setenv(claims.RECORD, value)
         lesson.live("measuring/loop", lambda: measured)
         assert not (home / "results").exists()
-    monkeypatch.setenv(lesson.RECORD, "1")
+    monkeypatch.setenv(claims.RECORD, "1")
     lesson.live("measuring/loop", lambda: measured)
     assert results.load(home / "results" / "measuring" / "loop.json").recorded
     assert lesson.recorded("measuring/loop").variants == measured.variants
@@ -95,13 +97,52 @@ def test_a_failed_variant_stops_the_chapter_and_is_not_recorded(
 ) -> None:
     from dataclasses import replace
 
-    monkeypatch.setenv(lesson.RECORD, "1")
+    monkeypatch.setenv(claims.RECORD, "1")
     failed = replace(
         measured, failures=[Failure(variant="kept", threads=1, repeat=0, reason="crashed")]
     )
     with pytest.raises(ContendedError, match="measuring, variant kept: crashed"):
         lesson.live("measuring/loop", lambda: failed)
     assert not (home / "results").exists()
+
+
+def starved(measured: Measurement) -> Measurement:
+    late = Failure(variant="kept", threads=1, repeat=0, reason="did not finish", late=True)
+    return replace(measured, failures=[late])
+
+
+def out_of_time() -> Measurement:
+    raise RunFailed("did not finish within 5 s and was stopped", late=True)
+
+
+def test_a_starved_run_is_replaced_by_the_recorded_one(
+    home: Path, measured: Measurement, shown: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in (lambda: starved(measured), out_of_time):
+        with pytest.raises(ContendedError, match="did not finish"):
+            lesson.live("measuring/loop", run)  # nothing is recorded that could stand for it
+    monkeypatch.setenv(claims.RECORD, "1")
+    lesson.live("measuring/loop", lambda: measured)
+    with pytest.raises(ContendedError, match="did not finish"):
+        lesson.live("measuring/loop", out_of_time)
+    monkeypatch.delenv(claims.RECORD)
+    for run in (lambda: starved(measured), out_of_time):
+        assert lesson.live("measuring/loop", run).recorded
+        claim = shown.pop()
+        assert not claim.holds
+        assert "did not finish" in claim.seen
+        assert "results/measuring/loop.json" in claim.seen
+
+
+def test_a_live_run_knows_its_record(
+    home: Path, measured: Measurement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = lesson.live("measuring/loop", lambda: replace(measured))
+    assert claims.recorded_of(run) is None
+    monkeypatch.setenv(claims.RECORD, "1")
+    lesson.live("measuring/loop", lambda: measured)
+    monkeypatch.delenv(claims.RECORD)
+    assert claims.recorded_of(run) == lesson.recorded("measuring/loop")
 
 
 def test_other_errors_are_not_hidden(home: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support import make_home, one_line
 
-from contended import cases, lesson, results
+from contended import cases, claims, lesson, results
 from contended.cli import main
 from contended.errors import ContendedError
 from contended.measure import TooFewCpus
@@ -185,7 +185,7 @@ def test_what_the_build_measured_goes_before_the_record(
 ) -> None:
     monkeypatch.setenv("CONTENDED_HOME", str(root))
     monkeypatch.setenv(lesson.FRESH, str(tmp_path))
-    monkeypatch.delenv(lesson.RECORD, raising=False)
+    monkeypatch.delenv(claims.RECORD, raising=False)
     probe = Count("wasted", "binds-4000", "before", "wasted")
     name = "mount-propagation/binds-4000"
     assert not Runs("mount-propagation", tmp_path).read(probe).live
@@ -207,7 +207,7 @@ def test_nothing_is_kept_outside_of_a_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Measurement
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in (lesson.FRESH, lesson.RECORD):
+    for name in (lesson.FRESH, claims.RECORD):
         monkeypatch.delenv(name, raising=False)
     lesson.live("mount-propagation/binds-4000", lambda: kept)
     assert not list(tmp_path.iterdir())

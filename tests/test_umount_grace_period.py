@@ -14,7 +14,7 @@ import pytest
 from ctools import mutant
 from support import Cli, one_line, two_cpus
 
-from contended import doctor, lesson, native, report, stats
+from contended import claims, doctor, lesson, native, report, stats
 from contended.errors import ContendedError, UsageError
 from contended.measure import measure
 from contended.results import Measurement
@@ -288,7 +288,7 @@ def test_without_liburcu_a_chapter_shows_the_reference_run(
 @liburcu
 @two_cpus
 def test_a_chapter_may_show_a_failed_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(lesson.RECORD, raising=False)
+    monkeypatch.delenv(claims.RECORD, raising=False)
 
     stuck = once({"barrier": 1}, variants=["call-rcu"], deadline_s=1.0)
     with pytest.raises(ContendedError, match=r"call-rcu: did not finish within 1 s"):

@@ -7,13 +7,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import profiles as made
 import pytest
 from labtools import path_with, script
 
-from contended import lesson
+from contended import claims, lesson
 from contended.errors import ContendedError, UsageError
 from contended.kernel import (
     build,
@@ -24,8 +24,9 @@ from contended.kernel import (
     run,
     variants,
 )
+from contended.kernel.boot import LostVm
 from contended.kernel.coherence import Profiles
-from contended.kernel.run import KernelRun, OutcomeRecord, Provenance
+from contended.kernel.run import BootRecord, KernelRun, OutcomeRecord, Provenance
 
 SLUG = "open-creat-unlazy"
 
@@ -97,24 +98,63 @@ def test_kernels_that_are_built_are_run(
 def test_a_live_run_becomes_the_reference_run_if_asked(
     results: Path, built: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(lesson.RECORD, "1")
+    monkeypatch.setenv(claims.RECORD, "1")
     chapter.outcomes(SLUG)
     assert chapter.recorded(SLUG).seen("before", "calls") == 1.5
 
 
-def test_an_outcome_that_does_not_hold_is_named(
+def miss(timed: bool) -> KernelRun:
+    return replace(
+        judged(1.0), outcomes=[replace(judged(1.0, held=False).outcomes[0], timed=timed)]
+    )
+
+
+def test_a_missed_time_is_shown_beside_the_recorded_run(
     results: Path, built: list[dict[str, Any]], boxes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "run", lambda *_, **__: judged(1.0, held=False))
+    monkeypatch.setattr(run, "run", lambda *_, **__: miss(timed=True))
     assert not chapter.outcomes(SLUG).held
     (box,) = boxes
-    assert re.search("Not as expected.*two references: 1.0 is below 1.9", box, re.S)
+    assert re.search("Not as expected.*before: two references .calls >= 1.9.", box)
+    assert "1.0 is below 1.9; recorded run: 2." in box
+
+
+def test_a_missed_count_stops_the_chapter(
+    results: Path, built: list[dict[str, Any]], boxes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "run", lambda *_, **__: miss(timed=False))
+    with pytest.raises(ContendedError, match=f"{SLUG}: .*two references: 1.0 is below 1.9"):
+        chapter.outcomes(SLUG)
+
+
+def hang(slug: str, **_: Any) -> KernelRun:
+    boot = SimpleNamespace(variant="before", run="opens", failed="hang: not done after 180 s")
+    return replace(judged(1.0, held=False), boots=[cast(BootRecord, boot)])
+
+
+def lose(slug: str, **_: Any) -> KernelRun:
+    raise LostVm("QEMU was killed by signal 9")
+
+
+@pytest.mark.parametrize("trouble", [hang, lose])
+def test_a_starved_machine_shows_the_reference_run(
+    trouble: Any,
+    results: Path,
+    built: list[dict[str, Any]],
+    boxes: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "run", trouble)
+    assert chapter.outcomes(SLUG).recorded
+    (box,) = boxes
+    assert "Not as expected in this run" in box
+    assert f"results/{SLUG}/kernel.json" in box
 
 
 def test_an_outcome_that_does_not_hold_is_not_recorded(
     results: Path, built: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(lesson.RECORD, "1")
+    monkeypatch.setenv(claims.RECORD, "1")
     monkeypatch.setattr(run, "run", lambda *_, **__: judged(1.0, held=False))
     with pytest.raises(ContendedError, match=f"{SLUG}: .*two references: 1.0 is below 1.9"):
         chapter.outcomes(SLUG)
