@@ -53,7 +53,7 @@ def rate(run: Run) -> float:
         (float("nan"), {"below": 0.5}, False),
     ],
 )
-def test_bounds(value: float, bounds: dict[str, float], holds: bool, shown: list[Claim]) -> None:
+def test_bounds(value: float, bounds: dict[str, Any], holds: bool, shown: list[Claim]) -> None:
     assert timed("it is so", rate, Run(value), **bounds) == holds
     assert [claim.holds for claim in shown] == [holds]
 
