@@ -17,6 +17,7 @@ import pytest
 from support import CPUS, MODELS, Cli, children, eventually, two_cpus
 
 from contended import models, native
+from contended import runner as runners
 from contended.errors import ContendedError, UsageError
 from contended.models import Model
 from contended.runner import Config, RunFailed, Runner
@@ -259,3 +260,46 @@ def test_a_deadline_is_kept(hostile: Model, runner: Runner) -> None:
     with pytest.raises(RunFailed, match="did not finish"):
         runner.run(hostile.library, config(hostile, "spin"), deadline_s=0.1)
     assert time.monotonic() - started < 20
+
+
+def test_runs_of_two_processes_never_overlap(
+    hostile: Model, runner: Runner, tmp_path: Path
+) -> None:
+    """A neighbour locks as a run does; ours begins when it lets go, or when patience ends."""
+    code = (
+        "import sys, time; from contended import runner\n"
+        "with runner.Runner()._alone():\n"
+        "    print('locked', flush=True); sys.stdin.readline()\n"
+    )
+    neighbour = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert neighbour.stdin is not None
+    assert neighbour.stdout is not None
+    done = threading.Event()
+
+    def measure() -> None:
+        runner.run(hostile.library, config(hostile, "good"), deadline_s=30)
+        done.set()
+
+    try:
+        assert neighbour.stdout.readline() == "locked\n"
+        thread = threading.Thread(target=measure)
+        thread.start()
+        assert not done.wait(0.5)
+        neighbour.stdin.write("\n")
+        neighbour.stdin.flush()
+        assert done.wait(30)
+        thread.join()
+    finally:
+        neighbour.kill()
+        neighbour.communicate()
+
+
+def test_a_run_does_not_wait_for_ever(hostile: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "PATIENCE_S", 0.5)
+    with Runner()._alone(), Runner() as late:
+        for least, most in ((0.5, 30.0), (0.0, 0.5)):
+            started = time.monotonic()
+            with late._alone():
+                assert least <= time.monotonic() - started < most, "waited for once"

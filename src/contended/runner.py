@@ -7,10 +7,14 @@ crash, an endless loop or a broken invariant comes back as a reason in words.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +24,8 @@ from contended.errors import ContendedError
 
 # What a run may take beyond what it plans, for a machine that is busy with other things.
 GRACE_S = 5.0
+# How long a run waits for another one's end before it goes on beside it.
+PATIENCE_S = 120.0
 
 
 class RunFailed(ContendedError):
@@ -96,6 +102,7 @@ class Runner:
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[str] | None = None
+        self._patience_s = PATIENCE_S
 
     def __enter__(self) -> Self:
         # A session of its own: Ctrl-C in a terminal reaches us, and we end the child in order.
@@ -131,14 +138,38 @@ class Runner:
     def run(self, library: Path, config: Config, *, deadline_s: float) -> Run:
         """Run a variant once.
 
+        While it runs, no other runner of this package does: two would disturb each other's numbers,
+        and threads of SCHED_FIFO could keep each other from their CPUs until both are stopped.
+
         Raises:
             RunFailed: it crashed, took longer than `deadline_s` seconds, or its invariant does
                 not hold.
         """
-        answer = self._ask(
-            {"library": str(library), "config": asdict(config), "deadline_s": deadline_s}
-        )
+        with self._alone():
+            answer = self._ask(
+                {"library": str(library), "config": asdict(config), "deadline_s": deadline_s}
+            )
         return Run(**{**answer, "phases": [Phase(**phase) for phase in answer["phases"]]})
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for a run of another notebook or terminal to end, and keep others waiting meanwhile.
+
+        Who keeps others waiting for longer than a run may take is stuck: it is waited for once.
+        """
+        until = time.monotonic() + self._patience_s
+        # a file of our own: it is there in read-only installations too, and is only locked
+        with Path(__file__).open("rb") as ours:
+            while True:
+                try:
+                    fcntl.flock(ours, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        self._patience_s = 0
+                        break
+                    time.sleep(0.005)
+            yield
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         child = self._child
