@@ -22,6 +22,7 @@ pytest_plugins = ("labfixtures",)
 
 CASES = [slug for slug in variants.slugs() if slug != "stack"]
 """The stack's patches are those of the cases; together they are two nearly whole kernels more."""
+TRIES = 3
 pytestmark = pytest.mark.usefixtures("no_vm_left")
 
 
@@ -72,7 +73,20 @@ def test_all_outcomes_hold(slug: str, vcpus: int, origin: Source) -> None:
     case = variants.load(slug)
     runs = [one.name for one in case.runs.values() if vcpus == 2 or not one.vcpus]
     done = run.run(slug, vcpus=vcpus, accel="tcg", runs=runs, smoke=vcpus == 2)
-    assert done.held, "\n".join(done.misses)
+    late = {each.run for each in done.outcomes if each.timed and not each.held}
+    broken = [
+        miss
+        for miss, each in zip(done.misses, [o for o in done.outcomes if not o.held], strict=True)
+        if not each.timed
+    ]
+    assert not broken, "\n".join(broken)
+    # What rests on time a busy host can spoil, but not each time; a wrong patch spoils it always.
+    for _ in range(TRIES):
+        if not late:
+            break
+        done = run.run(slug, vcpus=vcpus, repeats=3, accel="tcg", runs=sorted(late), smoke=False)
+        late = {each.run for each in done.outcomes if each.timed and not each.held}
+    assert not late, "\n".join(done.misses)
 
 
 def test_the_stacked_patches_apply_together(origin: Source) -> None:
