@@ -91,6 +91,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str]) -> int:
     """Make the system, run the command in it, remove it; returns the command's exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # A shell has its background jobs ignore Ctrl-C, and what they start inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.umask(0o022)
     try:
         if argv[:1] == ["--inside"]:
@@ -202,11 +204,13 @@ def run_inside(root: Path, argv: Sequence[str]) -> int:
     try:
         return process.wait()
     finally:
-        # unshare itself waits until the last process there is gone, if it is not killed.
-        with suppress(OSError):
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            for child in children.read_text().split():
-                os.kill(int(child), signal.SIGKILL)
+        # unshare waits until the last process there is gone, unless it is killed itself.
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(OSError, subprocess.TimeoutExpired):
+                for child in children.read_text().split():
+                    os.kill(int(child), end)
+                process.wait(timeout=10)
         process.wait()
 
 
