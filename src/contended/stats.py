@@ -5,6 +5,10 @@ Repeats of a benchmark are few, skewed and sometimes bimodal, so everything here
 and two variants are compared by the ratio of runs made back to back, never by the ratio of two
 averages. Importing this module costs nothing: `median` and `spread` need only the standard
 library, the others load NumPy and SciPy when they are called.
+
+`median`, `spread` and `paired_ratio` give the same digits everywhere. The fits, `loglog_slope` and
+`usl_fit`, take logarithms and sums from libraries that round by the processor's vectors: their last
+digits may differ, so they are shown rounded, and never compared for equality.
 """
 
 from __future__ import annotations
