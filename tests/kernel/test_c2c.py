@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -206,8 +205,10 @@ def test_what_a_model_allocates_is_known_by_its_size(image: Image) -> None:
 
 @pytest.fixture(scope="module")
 def qemu_user() -> None:
-    if shutil.which("qemu-x86_64") is None:
-        pytest.skip("qemu-x86_64 is not installed: apt-get install qemu-user")
+    try:
+        plugin.find("user")
+    except plugin.NoPlugins as reason:
+        pytest.skip(str(reason))
 
 
 def user(slug: str, variants: Sequence[str] = ("before", "after"), **more: Any) -> Profiles:

@@ -45,11 +45,10 @@ def files(home: Path) -> list[str]:
 
 
 def test_cpio_can_read_the_archive(tmp_path: Path) -> None:
-    if shutil.which("cpio") is None:
-        pytest.skip("cpio is not installed: apt-get install cpio")
+    cpio = ["cpio"] if shutil.which("cpio") else [str(guest.find_busybox()), "cpio"]
     out = tmp_path / "out"
     out.mkdir()
-    subprocess.run(["cpio", "-id", "--quiet"], cwd=out, input=guest.archive(ENTRIES), check=True)
+    subprocess.run([*cpio, "-id"], cwd=out, input=guest.archive(ENTRIES), check=True)
     assert (out / "init").read_bytes() == b"\x7fELF and so on"
     assert (out / "init").stat().st_mode & 0o777 == 0o755
     assert (out / "bin" / "tool").stat().st_size == 1001

@@ -521,6 +521,12 @@ def test_a_qemu_that_does_not_fit_is_named(tmp_path: Path, monkeypatch: pytest.M
     no_plugins = program(tmp_path, f"{version}; echo '-plugin: invalid option' >&2; exit 1")
     with pytest.raises(plugin.NoPlugins, match=r"loads no plugins .*invalid option"):
         plugin.ask(no_plugins, "system")
+    (tmp_path / "static.c").write_text(
+        '#include <stdio.h>\nint main(void) { return puts("QEMU emulator version 8.1") < 0; }\n'
+    )
+    static = compile_c(tmp_path / "static", tmp_path / "static.c", "-static")
+    with pytest.raises(plugin.NoPlugins, match="linked statically, as Debian's is from 13 on"):
+        plugin.ask(static, "user")
     newer = program(tmp_path, f"{version}; echo 'supports only up to version 99' >&2; exit 1")
     with pytest.raises(plugin.NoPlugins, match="version 99 of the plugin interface"):
         plugin.ask(newer, "system")

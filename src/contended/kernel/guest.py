@@ -80,7 +80,7 @@ def find_busybox() -> Path:
     wanted = [os.environ.get("CONTENDED_BUSYBOX", ""), *BUSYBOX, shutil.which("busybox") or ""]
     for name in filter(None, wanted):
         place = Path(name)
-        if place.is_file() and _is_static(place.read_bytes()):
+        if place.is_file() and is_static(place.read_bytes()):
             return place
     raise ContendedError("a shell in the guest needs busybox: apt-get install busybox-static")
 
@@ -190,7 +190,7 @@ def _entries(program: bytes, busybox: Path | None) -> list[Entry]:
     return entries
 
 
-def _is_static(program: bytes) -> bool:
+def is_static(program: bytes) -> bool:
     """Whether an ELF program needs no dynamic loader, by its program headers (PT_INTERP is 3)."""
     if program[:5] != b"\x7fELF\x02":
         return False

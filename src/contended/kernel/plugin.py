@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from contended import native
 from contended.errors import ContendedError, UsageError
+from contended.kernel import guest
 
 ABI = 1
 #: Versions of QEMU's plugin interface that csrc/qemu/plugin_api.h knows.
@@ -260,6 +261,12 @@ def ask(path: Path, mode: Mode) -> Qemu:
     newest = re.search(r"supports only up to version (\d+)", said)
     if not newest:
         reason = (said.strip().splitlines() or ["it says nothing"])[-1]
+        if mode == "user" and guest.is_static(path.read_bytes()):
+            raise NoPlugins(
+                f"{path.name} {version[1]} loads no plugins since it is linked statically, as "
+                "Debian's is from 13 on: profile the kernel (contended c2c without --user), or "
+                "build QEMU's user mode with --enable-plugins"
+            )
         raise NoPlugins(
             f"{path.name} {version[1]} loads no plugins ({reason}): "
             "use Debian's, or build QEMU with --enable-plugins"
