@@ -21,11 +21,8 @@ help: ## this list
 book: $(VENV)/.book html ## install what the book needs, run the chapters, render the pages
 
 # The tests build the book with this rule and their own Python (PY=...), so there is one command.
-# Sphinx warns of a page only when it reads it: after a failure every page must be read again.
 html:
-	$(PY) -m sphinx -n -W --keep-going -b html -d _build/doctrees . _build/html || \
-	  { rm -f _build/doctrees/environment.pickle; exit 1; }
-	@echo "The book is in $(CURDIR)/_build/html/index.html"
+	@"$(PY)" -m contended.book
 
 test: $(VENV)/.dev ## check style and types, build the book, run all tests (ARGS='-k word')
 	$(PY) -m ruff check .
@@ -38,7 +35,7 @@ lab: $(VENV)/.book ## open the chapters in JupyterLab
 	$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 labs: $(VENV)/.dev ## prove the course's labs: solutions pass, stubs and wrong ones do not (ARGS=LAB)
-	PATH=$(CURDIR)/$(VENV)/bin:$$PATH $(PY) -m contended.cli course prove $(ARGS)
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m contended.cli course prove $(ARGS)
 
 kernels: $(VENV)/.book ## build all kernels of the kernel lab (half an hour; goes on where it was)
 	$(PY) -m contended.cli kernel build $(ARGS)

@@ -21,9 +21,9 @@ extensions = [
     "sphinx_exercise",
     "sphinx_togglebutton",
     "sphinxcontrib.bibtex",
-    "contended.bookcache",
-    "contended.bookmath",
-    "contended.bookstatus",
+    "contended.book.chapters",
+    "contended.book.mathml",
+    "contended.book.status",
     "contended.scoreboard.page",
 ]
 
@@ -32,11 +32,9 @@ include_patterns = ["index.md", "docs/**.md", "notebooks/*.ipynb"]
 exclude_patterns = [".venv", "_build", "notebooks/text", "**/.ipynb_checkpoints"]
 
 # --- chapters -------------------------------------------------------------------------------------
-# Executed when the book is built, one after the other, and again only when something they rest on
-# has changed: see contended.bookcache.
-nb_execution_mode = "cache"
-nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+# They run when the book is built, one after the other, and again only when something they rest on
+# has changed: contended.book.chapters sees to it, and hands myst-nb their outputs.
+nb_execution_mode = "off"
 nb_merge_streams = True
 # Interactive widgets would need scripts from another host: the book has none.
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}

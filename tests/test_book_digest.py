@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""A chapter's digest covers the right files, and stale records leave the cache."""
+"""A chapter's digest covers what it rests on: the right files, and what it uses of the machine."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_cache import get_cache
-from jupyter_cache.base import CacheBundleIn
 
-from contended import bookcache
+from contended import doctor
+from contended.book import digest
 from contended.errors import ContendedError
 from contended.kernel import chapter
 
@@ -109,75 +109,53 @@ KERNEL = {
 def test_a_chapter_depends_on_the_cases_its_code_names(
     tree: Path, code: str, case_files: set[str]
 ) -> None:
-    found = bookcache.dependencies(tree, notebook(code, prose="see overlay-creds"))
+    found = digest.dependencies(tree, notebook(code, prose="see overlay-creds"))
     assert {str(path.relative_to(tree)) for path in found} == SHARED | case_files
 
 
 def test_metadata_can_add_dependencies(tree: Path) -> None:
     extra = notebook("1", contended={"depends": ["csrc/models/*.c"]})
-    found = {path.name for path in bookcache.dependencies(tree, extra)}
+    found = {path.name for path in digest.dependencies(tree, extra)}
     assert {"mount_hash.c", "overlay_creds.c"} <= found
 
 
 def test_the_digest_changes_with_exactly_these_files(tree: Path) -> None:
     text = json.dumps(notebook("measure('mount-hash')"))
-    before = bookcache.stamp(tree, text)
-    assert bookcache.stamp(tree, text) == before
+    before = digest.digest(tree, text)
+    assert digest.digest(tree, text) == before
     for path in sorted(p for p in tree.rglob("*") if p.is_file()):
         name = str(path.relative_to(tree))
         kept = path.read_text()
         path.write_text(kept + "edited")
-        assert (bookcache.stamp(tree, text) != before) == (name in SHARED | MOUNT_HASH), name
+        assert (digest.digest(tree, text) != before) == (name in SHARED | MOUNT_HASH), name
         path.write_text(kept)
     (tree / "patches/mount-hash/0002-z.patch").touch()
-    assert bookcache.stamp(tree, text) != before, "a new file counts"
+    assert digest.digest(tree, text) != before, "a new file counts"
 
 
 def test_a_renamed_file_changes_the_digest(tree: Path) -> None:
     text = json.dumps(notebook("measure('mount-hash')"))
-    before = bookcache.stamp(tree, text)
+    before = digest.digest(tree, text)
     (tree / "patches/mount-hash/0001-x.patch").rename(tree / "patches/mount-hash/0001-y.patch")
-    assert bookcache.stamp(tree, text) != before
+    assert digest.digest(tree, text) != before
 
 
 def test_the_tree_itself_has_its_models_covered(root: Path) -> None:
     for model in root.glob("csrc/models/*.c"):
-        found = bookcache.dependencies(root, notebook(f"measure('{model.stem}')"))
+        found = digest.dependencies(root, notebook(f"measure('{model.stem}')"))
         assert model in found
 
 
-def put(cache_path: Path, stamped: str, uri: Path) -> None:
-    """Store a notebook as if it had just been run."""
-    node = bookcache.parse(stamped)
-    node.cells[1].execution_count = 1
-    get_cache(cache_path).cache_notebook_bundle(CacheBundleIn(node, str(uri)), overwrite=True)
-
-
-def test_stale_records_are_dropped_and_others_kept(tree: Path) -> None:
-    cache_path = tree / "cache"
-    mine, other = tree / "mine.ipynb", tree / "other.ipynb"
-    text = json.dumps(notebook("measure('mount-hash')"))
-    assert bookcache.drop_stale(cache_path, mine, bookcache.stamp(tree, text)) == 0
-    assert not cache_path.exists()
-
-    stamped = bookcache.stamp(tree, text)
-    put(cache_path, stamped, mine)
-    put(cache_path, bookcache.stamp(tree, json.dumps(notebook("2"))), other)
-    assert bookcache.drop_stale(cache_path, mine, stamped) == 0
-    assert get_cache(cache_path).match_cache_notebook(bookcache.parse(stamped))
-
-    (tree / "csrc/models/mount_hash.c").write_text("edited")
-    edited = bookcache.stamp(tree, text)
-    with pytest.raises(KeyError):
-        get_cache(cache_path).match_cache_notebook(bookcache.parse(edited))
-    assert bookcache.drop_stale(cache_path, mine, edited) == 1
-    assert [r.uri for r in get_cache(cache_path).list_cache_records()] == [str(other)]
+def test_the_digest_is_of_the_code_and_not_of_the_prose(tree: Path) -> None:
+    before = digest.digest(tree, json.dumps(notebook("1 + 1", prose="one")))
+    assert digest.digest(tree, json.dumps(notebook("1 + 1", prose="two"))) == before
+    assert digest.digest(tree, json.dumps(notebook("1 + 2", prose="one"))) != before
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"metadata": {}, "cells": []}'])
 def test_what_is_not_a_notebook_is_refused_in_one_line(tree: Path, text: str) -> None:
     with pytest.raises(ContendedError, match="kernelspec") as caught:
-        bookcache.stamp(tree, text)
+        digest.digest(tree, text)
     assert "\n" not in str(caught.value)
 
 
@@ -186,23 +164,82 @@ def test_a_chapter_runs_again_where_it_could_not_measure(
 ) -> None:
     text = json.dumps(notebook("1"))
     monkeypatch.setattr("contended.machine.allowed_cpus", lambda: [0])
-    alone = bookcache.stamp(tree, text)
+    alone = digest.digest(tree, text)
     monkeypatch.setattr("contended.machine.allowed_cpus", lambda: [0, 1])
-    assert bookcache.stamp(tree, text) != alone
+    assert digest.digest(tree, text) != alone
     monkeypatch.setattr("contended.machine.allowed_cpus", lambda: [4, 7, 9])
-    assert bookcache.stamp(tree, text) == bookcache.stamp(tree, text) != alone
-    monkeypatch.setattr("contended.doctor.Package.there", lambda package: False)
-    without = bookcache.stamp(tree, text)
-    monkeypatch.setattr("contended.doctor.Package.there", lambda package: True)
-    assert bookcache.stamp(tree, text) != without
+    assert digest.digest(tree, text) == digest.digest(tree, text) != alone
 
 
-def test_a_chapter_of_the_kernel_lab_depends_on_what_is_built(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """A machine without any of the doctor's packages, and a way to install one."""
+    there: set[str] = set()
+    monkeypatch.setattr(doctor.Package, "there", lambda package: package.name in there)
+    monkeypatch.setattr(chapter, "missing", lambda slug: "" if "qemu" in there else "no QEMU")
+    digest._there.cache_clear()
+
+    def install(name: str) -> None:
+        there.add(name)
+        digest._there.cache_clear()
+
+    yield install
+    digest._there.cache_clear()
+
+
+CODE = {
+    "model with the library": "measure('umount-grace-period')",
+    "another model": "measure('mount-hash')",
+    "kernels, by a name": "from contended.kernel import chapter\nX = 'mount-hash'\n"
+    "chapter.outcomes(X)",
+    "kernels, of records": "from contended.kernel import chapter\nchapter.recorded('mount-hash')",
+}
+
+
+@pytest.mark.parametrize(
+    ("package", "concerned"),
+    [
+        ("liburcu-dev", {"model with the library"}),
+        ("libelf-dev", set()),
+        ("qemu", {"kernels, by a name"}),
+    ],
+)
+def test_a_system_package_runs_only_the_chapters_that_it_concerns(
+    root: Path, install: Callable[[str], None], package: str, concerned: set[str]
 ) -> None:
-    monkeypatch.setattr(chapter, "missing", lambda slug: f"{slug} is not built")
-    lab = {"cells": [{"cell_type": "code", "source": "from contended.kernel import chapter\n"
-                      "chapter.outcomes('mount-hash')"}], "metadata": {}}  # fmt: skip
-    model = {"cells": [{"cell_type": "code", "source": "measure('mount-hash')"}], "metadata": {}}
-    assert bookcache.kernels(lab) == "mount-hash: mount-hash is not built"
-    assert bookcache.kernels(model) == ""
+    def all_digests() -> dict[str, str]:
+        return {what: digest.digest(root, json.dumps(notebook(c))) for what, c in CODE.items()}
+
+    before = all_digests()
+    install(package)
+    after = all_digests()
+    assert {what for what in CODE if before[what] != after[what]} == concerned
+
+
+def test_liburcu_concerns_one_chapter_of_the_book(
+    root: Path, install: Callable[[str], None]
+) -> None:
+    def all_digests() -> dict[str, str]:
+        return {p.stem: digest.digest(root, p.read_text()) for p in root.glob("notebooks/*.ipynb")}
+
+    before = all_digests()
+    install("liburcu-dev")
+    after = all_digests()
+    assert [name for name in before if before[name] != after[name]] == ["06-umount-grace-period"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kernels"),
+    [
+        ("chapter.outcomes('mount-hash')", "mount-hash: not built"),
+        ("S = 'mount-hash'\nchapter.outcomes(S, x=1)", "mount-hash: not built"),
+        ("chapter.outcomes(S); 'mount-hash'", "mount-hash: not built"),
+        ("chapter.recorded('mount-hash')", ""),
+    ],
+)
+def test_a_chapter_that_boots_kernels_depends_on_what_is_built(
+    monkeypatch: pytest.MonkeyPatch, code: str, kernels: str
+) -> None:
+    monkeypatch.setattr(chapter, "missing", lambda slug: "not built")
+    assert digest.kernels(notebook(f"from contended.kernel import chapter\n{code}")) == kernels
+    assert digest.kernels(notebook(code)) == ""

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from contended.bookmath import to_mathml
+from contended.book.mathml import to_mathml
 
 SPACE = {"m": "http://www.w3.org/1998/Math/MathML"}
 
