@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
 """What this machine has, what it lacks, and the one command that adds it.
 
-The only place that names system packages: `make doctor`, `contended doctor` and the CI script all
-read the table below. Standard library only, and no syntax newer than Python 3.8, so that it runs
-before anything is installed, and on a Python too old for the rest can say so.
+`make doctor`, `contended doctor` and the CI script all read the one table of system packages, in
+`contended.packages`, and the command names only what this system can install. Standard library
+only, and no syntax newer than Python 3.8, so that it runs before anything is installed, and on a
+Python too old for the rest can say so.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import importlib.util
 import json
 import os
 import platform
@@ -20,117 +20,24 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Iterable  # noqa: UP035  # Python 3.8 cannot subscript the other one
+
+from contended import packages
+from contended.packages import PACKAGES, TARGETS, Package, cache_directory, package_of_header
+
+__all__ = [
+    "PACKAGES",
+    "TARGETS",
+    "Check",
+    "Finding",
+    "Package",
+    "Report",
+    "cache_directory",
+    "package_of_header",
+    "report",
+]
 
 OLDEST_PYTHON = (3, 11)
-
-
-@dataclass(frozen=True)
-class Package:
-    """A Debian (and Ubuntu) package, and how to see that what it brings is there.
-
-    Exactly one of `command`, `file`, `module` and `header` is set: what is looked for is the thing
-    itself, not dpkg's word, since it may come from elsewhere (conda, another distribution,
-    /usr/local).
-
-    Attributes:
-        name: As apt-get knows it.
-        purpose: What the project does with it.
-        needed_for: The make targets that use it.
-        required: Whether those targets fail without it.
-        command: Looked up on PATH.
-        file: An absolute path.
-        module: Of the Python that runs this.
-        header: Of C; the compiler is asked, since it alone knows where it looks.
-    """
-
-    name: str
-    purpose: str
-    needed_for: tuple[str, ...]
-    required: bool
-    command: str = ""
-    file: str = ""
-    module: str = ""
-    header: str = ""
-
-    def there(self) -> bool:
-        """Whether this machine has what the package brings."""
-        if self.command:
-            return shutil.which(self.command) is not None
-        if self.file:
-            return Path(self.file).exists()
-        if self.header:
-            return _compiler_finds(self.header)
-        return importlib.util.find_spec(self.module) is not None
-
-
-def _chromium() -> str:
-    """The browser's package, which is also its command."""
-    try:
-        release = Path("/etc/os-release").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        release = []
-    return "chromium-browser" if "ID=ubuntu" in release else "chromium"
-
-
-_CHROMIUM = _chromium()
-
-TARGETS = ("book", "test", "lab", "kernels", "labs")
-"""What the packages are for: targets of the Makefile."""
-
-PACKAGES = (
-    Package("gcc", "compiles the models when a chapter runs them", TARGETS, True,
-            command="cc"),
-    Package("libc6-dev", "the C library's headers, for the models", TARGETS, True,
-            file="/usr/include/stdio.h"),
-    Package("make", "the front door: make book, make test, ...", TARGETS, True,
-            command="make"),
-    Package("ca-certificates", "lets pip check whom it downloads from", ("book", "test", "lab"),
-            True, file="/etc/ssl/certs/ca-certificates.crt"),
-    Package(_CHROMIUM, "opens the built pages as a reader does (without it: skipped)", ("test",),
-            False, command=_CHROMIUM),
-    Package("git", "records the commit beside each measurement", ("book", "test"), False,
-            command="git"),
-    Package("liburcu-dev", "RCU outside of the kernel, for the chapter on umount (without it: a "
-            "recorded run)", ("book", "test", "lab"), False, header="urcu/urcu-qsbr.h"),
-    Package("python3-venv", "makes .venv (without it tools/venv.sh fetches pip itself)",
-            ("book", "test", "lab"), False, module="ensurepip"),
-    Package("bc", "computes constants when a kernel is built", ("kernels",), True, command="bc"),
-    Package("bison", "parsers for the kernel's tools", ("kernels",), True, command="bison"),
-    Package("flex", "scanners for the kernel's tools", ("kernels",), True, command="flex"),
-    Package("libelf-dev", "lets objtool read the kernel's objects", ("kernels",), True,
-            header="gelf.h"),
-    Package("patch", "applies a case's patches to the kernel's source", ("kernels",), True,
-            command="patch"),
-    Package("perl", "runs checkpatch and the kernel's own scripts", ("kernels",), True,
-            command="perl"),
-    Package("xz-utils", "unpacks the kernel's source", ("kernels",), True, command="xz"),
-    Package("linux-source-6.1", "Debian's kernel source (without it: --source)",
-            ("test", "kernels"), False, file="/usr/src/linux-source-6.1.tar.xz"),
-    Package("qemu-system-x86", "boots the kernels (without it: recorded runs)",
-            ("book", "test", "kernels"), False, command="qemu-system-x86_64"),
-    Package("qemu-user", "runs the models under the coherence profiler (without it: kernels only)",
-            ("test",), False, command="qemu-x86_64"),
-    Package("bubblewrap", "runs submissions in a sandbox (without it: no grading)",
-            ("test", "labs"), False, command="bwrap"),
-    Package("busybox-static", "the shell in a kernel (without it: a small one of our own)",
-            ("kernels",), False, file="/bin/busybox"),
-)  # fmt: skip
-
-
-def package_of_header(header: str) -> str | None:
-    """The package of the table that brings a C header, if it is one of them."""
-    return next((p.name for p in PACKAGES if p.header and p.header == header), None)
-
-
-def _compiler_finds(header: str) -> bool:
-    compiler = (os.environ.get("CC") or "gcc").split()
-    try:
-        done = subprocess.run([*compiler, "-E", "-x", "c", "-"], input=f"#include <{header}>\n",
-                              capture_output=True, text=True, check=False, timeout=60)  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+NEWEST_PYTHON = (3, 14)
 
 
 @dataclass(frozen=True)
@@ -172,26 +79,29 @@ class Report:
 
     @property
     def apt_get(self) -> str:
-        """The command that installs what is missing of the book; empty if nothing is."""
-        return _apt_get(p for p in self.missing if p.needed_for != ("kernels",))
+        """The command that installs what is missing of the book, as far as it can; or empty."""
+        return packages.advice([p for p in self.missing if p.needed_for != ("kernels",)]).install
 
     @property
     def apt_get_kernels(self) -> str:
-        """The command that installs what else the kernel lab lacks; empty if it lacks nothing."""
-        return _apt_get(p for p in self.missing if p.needed_for == ("kernels",))
+        """The command that installs what else the kernel lab lacks, as far as it can; or empty."""
+        return packages.advice([p for p in self.missing if p.needed_for == ("kernels",)]).install
 
     def blockers(self, target: str = "book") -> tuple[str, ...]:
         """What `make target` cannot do without and is not there."""
-        packages = [p.name for p in self.missing if p.required and target in p.needed_for]
-        return (*packages, *(c.name for c in self.checks if c.required and not c.ok))
+        lacking = [p.name for p in self.missing if p.required and target in p.needed_for]
+        return (*lacking, *(c.name for c in self.checks if c.required and not c.ok))
 
     def to_json(self) -> str:
         """The report as JSON text."""
+        advice = packages.advice(self.missing)
         value = {
             "packages": [{**asdict(f.package), "there": f.there} for f in self.packages],
             "checks": [asdict(check) for check in self.checks],
+            "apt_get_first": advice.refresh,
             "apt_get": self.apt_get,
             "apt_get_kernels": self.apt_get_kernels,
+            "elsewhere": advice.elsewhere,
             "blockers": {target: self.blockers(target) for target in TARGETS},
         }
         return json.dumps(value, indent=2) + "\n"
@@ -208,22 +118,20 @@ class Report:
             state = "yes" if check.ok else "NO" if check.required else "no"
             checks.append((check.name, state, check.detail))
         lines = [*_table(rows), "", *_table(checks), ""]
+        advice = packages.advice(self.missing)
+        if advice.refresh:
+            lines.append(f"No package lists: first  {advice.refresh}")
         if self.apt_get:
             lines.append(f"To add what is missing:  {self.apt_get}")
         if self.apt_get_kernels:
             lines.append(f"And for the kernel lab:  {self.apt_get_kernels}")
+        lines += advice.elsewhere
         for target in ("book", "test", "kernels"):
             blockers = ", ".join(self.blockers(target))
             lines.append(
                 f"make {target}: {'cannot run without ' + blockers if blockers else 'ready'}"
             )
         return "\n".join(lines) + "\n"
-
-
-def _apt_get(packages: Iterable[Package]) -> str:
-    names = " ".join(package.name for package in packages)
-    sudo = "" if os.geteuid() == 0 else "sudo "
-    return f"{sudo}apt-get install {names}" if names else ""
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
@@ -234,24 +142,13 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def cache_directory() -> Path:
-    """Where compiled models are kept.
-
-    CONTENDED_CACHE, else contended/ under XDG_CACHE_HOME, else under ~/.cache.
-    """
-    if os.environ.get("CONTENDED_CACHE"):
-        return Path(os.environ["CONTENDED_CACHE"])
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "contended"
-
-
 def check_python() -> Check:
-    """The Python that runs this is new enough."""
-    ok = sys.version_info >= OLDEST_PYTHON
+    """The Python that runs this is one that the pinned packages are for."""
+    ok = OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON
     detail = f"{platform.python_version()} ({sys.executable})"
     if not ok:
-        wanted = ".".join(str(part) for part in OLDEST_PYTHON)
-        detail += f": needs {wanted} or newer; name another with make PYTHON=/path/to/python3"
+        oldest, newest = (".".join(map(str, part)) for part in (OLDEST_PYTHON, NEWEST_PYTHON))
+        detail += f": needs {oldest} to {newest}; name another with make PYTHON=/path/to/python3"
     return Check("Python", ok, True, detail)
 
 
@@ -337,10 +234,15 @@ def main(argv: list[str] | None = None) -> int:
     )
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--json", action="store_true", help="the report as JSON")
-    group.add_argument("--packages", action="store_true", help="every package's name, on one line")
+    group.add_argument(
+        "--packages",
+        action="store_true",
+        help="what this system can install of the table, on one line",
+    )
     options = parser.parse_args(argv)
     if options.packages:
-        sys.stdout.write(" ".join(package.name for package in PACKAGES) + "\n")
+        here = packages.system()
+        sys.stdout.write(" ".join(filter(None, map(here.name, PACKAGES))) + "\n")
         return 0
     seen = report()
     sys.stdout.write(seen.to_json() if options.json else seen.to_text())

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: MIT
+"""The system packages that the project uses, and what this system can install of them.
+
+The only place that names system packages. Standard library only, and no syntax newer than Python
+3.8, so that it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def cache_directory() -> Path:
+    """Where compiled models are kept.
+
+    CONTENDED_CACHE, else contended/ under XDG_CACHE_HOME, else under ~/.cache.
+    """
+    if os.environ.get("CONTENDED_CACHE"):
+        return Path(os.environ["CONTENDED_CACHE"])
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "contended"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A Debian (and Ubuntu) package, and how to see that what it brings is there.
+
+    Exactly one of `command`, `file`, `module` and `header` is set: what is looked for is the thing
+    itself, not dpkg's word, since it may come from elsewhere (conda, another distribution,
+    /usr/local).
+
+    Attributes:
+        name: As Debian knows it.
+        purpose: What the project does with it.
+        needed_for: The make targets that use it.
+        required: Whether those targets fail without it.
+        command: Looked up on PATH; of several, any will do.
+        file: An absolute path.
+        module: Of the Python that runs this.
+        header: Of C; the compiler is asked, since it alone knows where it looks.
+        fetched: A pattern of files in the cache that do as well as the package.
+        others: Its names in other distributions.
+        releases: The only ones that have it, as in "debian" or "debian 12"; empty: all. It counts
+            where there are no package lists to ask.
+        elsewhere: How to get it where there is no such package.
+    """
+
+    name: str
+    purpose: str
+    needed_for: tuple[str, ...]
+    required: bool
+    command: str = ""
+    file: str = ""
+    module: str = ""
+    header: str = ""
+    fetched: str = ""
+    others: tuple[str, ...] = ()
+    releases: tuple[str, ...] = ()
+    elsewhere: str = ""
+
+    def there(self) -> bool:
+        """Whether this machine has what the package brings."""
+        if self.command:
+            return any(shutil.which(command) for command in self.command.split())
+        if self.file:
+            kept = cache_directory().glob(self.fetched) if self.fetched else ()
+            return Path(self.file).exists() or any(kept)
+        if self.header:
+            return _compiler_finds(self.header)
+        return importlib.util.find_spec(self.module) is not None
+
+
+TARGETS = ("book", "test", "lab", "kernels", "labs")
+"""What the packages are for: targets of the Makefile."""
+
+PACKAGES = (
+    Package("gcc", "compiles the models when a chapter runs them", TARGETS, True,
+            command="cc"),
+    Package("libc6-dev", "the C library's headers, for the models", TARGETS, True,
+            file="/usr/include/stdio.h"),
+    Package("make", "the front door: make book, make test, ...", TARGETS, True,
+            command="make"),
+    Package("ca-certificates", "lets pip check whom it downloads from", ("book", "test", "lab"),
+            True, file="/etc/ssl/certs/ca-certificates.crt"),
+    Package("chromium", "opens the built pages as a reader does (without it: skipped)", ("test",),
+            False, command="chromium chromium-browser", others=("chromium-browser",),
+            releases=("debian",), elsewhere="on Ubuntu, snap install chromium"),
+    Package("gnupg", "signs a toy archive for the tests (without it: skipped)", ("test",), False,
+            command="gpg"),
+    Package("git", "records the commit beside each measurement", ("book", "test"), False,
+            command="git"),
+    Package("liburcu-dev", "RCU outside of the kernel, for the chapter on umount (without it: a "
+            "recorded run)", ("book", "test", "lab"), False, header="urcu/urcu-qsbr.h"),
+    Package("python3-venv", "makes .venv (without it tools/venv.sh fetches pip itself)",
+            ("book", "test", "lab"), False, module="ensurepip"),
+    Package("bc", "computes constants when a kernel is built", ("kernels",), True, command="bc"),
+    Package("bison", "parsers for the kernel's tools", ("kernels",), True, command="bison"),
+    Package("flex", "scanners for the kernel's tools", ("kernels",), True, command="flex"),
+    Package("libelf-dev", "lets objtool read the kernel's objects", ("kernels",), True,
+            header="gelf.h"),
+    Package("patch", "applies a case's patches to the kernel's source", ("kernels",), True,
+            command="patch"),
+    Package("perl", "runs checkpatch and the kernel's own scripts", ("kernels",), True,
+            command="perl"),
+    Package("xz-utils", "unpacks the kernel's source", ("kernels",), True, command="xz"),
+    Package("linux-source-6.1", "Debian's kernel source (without it: contended kernel source)",
+            ("test", "kernels"), False, file="/usr/src/linux-source-6.1.tar.xz",
+            fetched="kernel/fetched/*/*.tar.*", releases=("debian 12",),
+            elsewhere="make kernels gets it, and so does .venv/bin/contended kernel source"),
+    Package("qemu-system-x86", "boots the kernels (without it: recorded runs)",
+            ("book", "test", "kernels"), False, command="qemu-system-x86_64"),
+    Package("qemu-user", "runs the models under the coherence profiler (without it: kernels only)",
+            ("test",), False, command="qemu-x86_64"),
+    Package("bubblewrap", "runs submissions in a sandbox (without it: no grading)",
+            ("test", "labs"), False, command="bwrap"),
+    Package("busybox-static", "the shell in a kernel (without it: a small one of our own)",
+            ("kernels",), False, file="/bin/busybox"),
+)  # fmt: skip
+
+
+def package_of_header(header: str) -> str | None:
+    """The package of the table that brings a C header, if it is one of them."""
+    return next((p.name for p in PACKAGES if p.header and p.header == header), None)
+
+
+def _compiler_finds(header: str) -> bool:
+    compiler = (os.environ.get("CC") or "gcc").split()
+    try:
+        done = subprocess.run([*compiler, "-E", "-x", "c", "-"], input=f"#include <{header}>\n",
+                              capture_output=True, text=True, check=False, timeout=60)  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+@dataclass(frozen=True)
+class Manager:
+    """A package manager: how to ask it, and how to have it install something.
+
+    Attributes:
+        program: What is on PATH where there is this one.
+        ask: Followed by names, prints which of them can be installed; apt's format is understood.
+        refresh: Gets the package lists.
+        install: Followed by names, installs them.
+    """
+
+    program: str
+    ask: tuple[str, ...]
+    refresh: str
+    install: str
+
+
+MANAGERS = (
+    Manager("apt-get", ("apt-cache", "policy"), "apt-get update", "apt-get install"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class System:
+    """What this system's package manager says of the table's packages.
+
+    Attributes:
+        release: As in "debian 12".
+        title: As in "Debian GNU/Linux 12 (bookworm)".
+        manager: None: not one that we know.
+        listed: Whether there are package lists; an image often comes without.
+        versions: Of each package that can be installed, the version.
+    """
+
+    release: str
+    title: str
+    manager: Manager | None
+    listed: bool
+    versions: dict[str, str]
+
+    def name(self, package: Package) -> str:
+        """The name under which a package can be installed here; empty if it cannot."""
+        if self.manager is None:
+            return ""
+        for name in (package.name, *package.others):
+            # Ubuntu's chromium-browser holds nothing: it has snapd fetch the browser.
+            if name in self.versions and "snap" not in self.versions[name]:
+                return name
+        known = not package.releases or any(
+            f"{self.release} ".startswith(f"{release} ") for release in package.releases
+        )
+        return package.name if known and not self.listed else ""
+
+
+@functools.lru_cache
+def system() -> System:
+    """Ask this system's package manager, once; takes half a second."""
+    about: dict[str, str] = {}
+    try:
+        text = Path("/etc/os-release").read_text(encoding="utf-8")
+        about = dict(re.findall(r'^(\w+)="?([^"\n]*)', text, re.M))
+    except OSError:
+        pass
+    release = f"{about.get('ID', 'unknown')} {about.get('VERSION_ID', '')}".strip()
+    title = about.get("PRETTY_NAME", release)
+    manager = next((m for m in MANAGERS if _where(m.program)), None)
+    if manager is None:
+        return System(release, title, None, False, {})
+    names = [name for package in PACKAGES for name in (package.name, *package.others)]
+    ask = (_where(manager.ask[0]) or manager.ask[0], *manager.ask[1:])
+    try:
+        said = subprocess.run([*ask, *names], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, check=False, timeout=60,
+                              env={**os.environ, "LC_ALL": "C"}).stdout  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        said = ""
+    return System(release, title, manager, *_policy(said))
+
+
+def _policy(said: str) -> tuple[bool, dict[str, str]]:
+    """What `apt-cache policy` says: whether there are lists, and versions by name."""
+    found = re.findall(r"^(\S+):\n(?:  .*\n)*?  Candidate: (\S+)", said, re.M)
+    # A version in no archive is known from its being installed.
+    sources = re.findall(r"^ +-?\d+ (\S+)", said, re.M)
+    listed = any(source != "/var/lib/dpkg/status" for source in sources)
+    return listed, {name: version for name, version in found if version != "(none)"}
+
+
+def _where(program: str) -> str | None:
+    """Like `shutil.which`, on a PATH that is bare as well."""
+    return shutil.which(program) or shutil.which(program, path="/usr/bin:/bin")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """How to get packages.
+
+    Attributes:
+        refresh: The command that has to come first, if there are no package lists; else empty.
+        install: The command that installs what can be installed; empty if nothing can.
+        elsewhere: A line for each package that cannot: what to do instead.
+    """
+
+    refresh: str
+    install: str
+    elsewhere: tuple[str, ...]
+
+
+def advice(wanted: Sequence[Package]) -> Advice:
+    """How to get these packages on this system."""
+    here = system()
+    if here.manager is None:
+        names = ", ".join(package.name for package in wanted)
+        unknown = (
+            f"To install, by Debian's names: {names}; the line for the package manager of this "
+            f"system ({here.title}) is not known"
+        )
+        lines = [f"{p.name}: or else {p.elsewhere}" for p in wanted if p.elsewhere]
+        return Advice("", "", (unknown, *lines) if wanted else ())
+    names = " ".join(filter(None, map(here.name, wanted)))
+    return Advice(
+        as_root(here.manager.refresh) if wanted and not here.listed else "",
+        as_root(f"{here.manager.install} {names}") if names else "",
+        tuple(
+            f"{package.name}: {here.title} has no such package; "
+            + (package.elsewhere or "it must come from elsewhere")
+            for package in wanted
+            if not here.name(package)
+        ),
+    )
+
+
+def as_root(command: str) -> str:
+    """A command as this user has to type it."""
+    if os.geteuid() == 0:
+        return command
+    return f"sudo {command}" if shutil.which("sudo") else f"su -c '{command}'"
