@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from contended import commandline, report
-from contended.errors import ContendedError
-from contended.kernel import boot, build, health, source, variants
+from contended import commandline, packages, report
+from contended.errors import ContendedError, UsageError
+from contended.kernel import boot, build, fetch, health, source, variants
 from contended.kernel.build import Progress
 from contended.kernel.variants import Variant
 
@@ -26,7 +27,18 @@ def fill(parser: argparse.ArgumentParser) -> None:
     listing = commands.add_parser("list", help="list the variants, and which kernels are built")
     listing.set_defaults(command=_list)
 
-    unpack = commands.add_parser("source", help="unpack the kernel's source, once")
+    unpack = commands.add_parser(
+        "source",
+        help="get the kernel's source if it is not here, and unpack it, once",
+        description=(
+            f"Where the package {source.PACKAGE} is not installed, it is fetched into the cache by "
+            "apt-get, from Debian's archive, with its signature checked; the system's own apt is "
+            "left alone, and root is not needed. Without apt, give a tarball's URL and SHA-256."
+        ),
+    )
+    unpack.add_argument("--url", metavar="URL", help="get this tarball instead of Debian's")
+    unpack.add_argument("--sha256", metavar="HEX", help="what the tarball at URL must have")
+    unpack.add_argument("--json", action="store_true", help="as JSON on standard output")
     _add_source(unpack)
     unpack.set_defaults(command=_source)
 
@@ -103,7 +115,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "--source",
         type=Path,
         metavar="TARBALL|DIR",
-        help="the kernel's source; default: Debian's package linux-source-6.1",
+        help="the kernel's source; default: Debian's package, installed or fetched",
     )
 
 
@@ -113,7 +125,11 @@ def _doctor(_: argparse.Namespace) -> int:
     sys.stdout.write(report.columns(rows) + "\n")
     lacking = sorted({package for check in checks for package in check.packages})
     if lacking:
-        sys.stdout.write(f"\nTo install what is missing: apt-get install {' '.join(lacking)}\n")
+        advice = packages.advice([p for p in packages.PACKAGES if p.name in lacking])
+        first = [f"No package lists: first {advice.refresh}"] if advice.refresh else []
+        sys.stdout.write("".join(f"{line}\n" for line in ["", *advice.elsewhere, *first]))
+        if advice.install:
+            sys.stdout.write(f"To install what is missing: {advice.install}\n")
     return 0 if all(check.ok or check.optional for check in checks) else 1
 
 
@@ -138,8 +154,25 @@ def _list(_: argparse.Namespace) -> int:
 
 
 def _source(args: argparse.Namespace) -> int:
-    found = source.find(args.source, _say)
-    sys.stdout.write(f"Linux {found.version} in {found.tree}\n")
+    if args.url is None and args.sha256 is None:
+        found = source.obtain(args.source, _say)
+    elif args.source is not None:
+        raise UsageError("--source names a tarball that is here, --url one to get: give one")
+    else:
+        found = source.get(_say, args.url, args.sha256)
+        if installed := source.installed():
+            _say(f"{installed} goes first: use this one with CONTENDED_KERNEL_SOURCE={found.given}")
+    if args.json:
+        value = {
+            "version": found.version,
+            "tested": source.TESTED,
+            "tree": str(found.tree),
+            "given": str(found.given),
+            "origin": fetch.origin(found.given),
+        }
+        sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    else:
+        sys.stdout.write(f"Linux {found.version} in {found.tree}\n")
     if found.version != source.TESTED:
         _say(f"the patches were tested with {source.TESTED}; whether they apply, the build shows")
     return 0
@@ -147,7 +180,7 @@ def _source(args: argparse.Namespace) -> int:
 
 def _build(args: argparse.Namespace) -> int:
     wanted = kernels_of(args.names)
-    origin = source.find(args.source, _say)
+    origin = source.obtain(args.source, _say)
     built = 0
     with commandline.lines() as progress:
         for number, (variant, config) in enumerate(wanted, 1):

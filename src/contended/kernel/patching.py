@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT
+"""Patches in a kernel tree: applied to copies first, then put into the tree with a journal.
+
+The journal says what to undo; whoever finds one puts everything back, times of modification
+included: what was not touched is then not compiled again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from contended.errors import ContendedError
+
+TESTED = "6.1.192"
+"""The version that the patches were made for; others are tried."""
+
+
+def touched(patch: Path) -> list[str]:
+    """The files that a patch changes, adds or removes, relative to the tree.
+
+    Raises:
+        ContendedError: it is no patch, or one of a file outside of the tree.
+    """
+    names: dict[str, None] = {}
+    text = patch.read_text(errors="replace")
+    for old, new in re.findall(r"^--- (\S+)[^\n]*\n\+\+\+ (\S+)", text, re.M):
+        for name in (old, new):
+            if name == "/dev/null":
+                continue
+            _, _, inside = name.partition("/")
+            if not inside or name.startswith("/") or ".." in inside.split("/"):
+                raise ContendedError(f"{patch.name}: {name} is not a/FILE or b/FILE")
+            names[inside] = None
+    if not names:
+        raise ContendedError(f"{patch.name} is no patch: it has no --- and +++ lines")
+    return list(names)
+
+
+def stage(tree: Path, version: str, patches: Sequence[Path], scratch: Path) -> list[str]:
+    """Apply the patches to copies of what they touch; returns the files that then differ."""
+    names = sorted({name for patch in patches for name in touched(patch)})
+    for name in names:
+        if (tree / name).is_file():
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(tree / name, scratch / name)
+    for patch in patches:
+        done = subprocess.run(
+            ["patch", "-p1", "-F0", "-N", "--no-backup-if-mismatch", "-r", "-", "-i", str(patch)],
+            cwd=scratch,
+            env={**os.environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            raise _refused(version, patch, done.stdout)
+    return [name for name in names if not _same(tree / name, scratch / name)]
+
+
+def _refused(version: str, patch: Path, output: str) -> ContendedError:
+    file = "?"
+    what = next(iter(output.splitlines()), "no reason given")
+    for line in output.splitlines():
+        if match := re.match(r"(?:checking|patching) file '?([^']+?)'?$", line):
+            file = match[1]
+        elif match := re.match(r"Hunk #(\d+) (?:FAILED|ignored) at (\d+)", line):
+            what = f"hunk {match[1]} (line {match[2]}) of {file}"
+            break
+        elif match := re.match(r"\|\+\+\+ \w+/(\S+)", line):
+            what = f"there is no {match[1]}"
+            break
+        elif "previously applied" in line:
+            what = f"{file} has this change already"
+            break
+        elif line.startswith("patch: **** "):
+            what = line.removeprefix("patch: **** ").rstrip(".")
+            break
+    error = ContendedError(
+        f"{patch.parent.name}/{patch.name} does not apply: {what}; "
+        f"the source is Linux {version}, the patches were tested with {TESTED}"
+    )
+    error.add_note(output.rstrip())
+    return error
+
+
+def _same(one: Path, other: Path) -> bool:
+    if one.is_file() and other.is_file():
+        return one.read_bytes() == other.read_bytes()
+    return not one.exists() and not other.exists()
+
+
+def put(tree: Path, staged: Path, changed: Sequence[str], mtime_ns: int) -> None:
+    """Replace files of the tree by staged ones (or remove them), with a journal to undo it."""
+    saved = tree.parent / "saved"
+    shutil.rmtree(saved, ignore_errors=True)
+    for name in changed:
+        if (tree / name).exists():
+            (saved / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(tree / name, saved / name)
+    journal = tree.parent / "journal.json"
+    new = journal.with_suffix(".new")
+    with new.open("w") as stream:
+        json.dump([[name, (tree / name).exists()] for name in changed], stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    new.replace(journal)
+    for name in changed:
+        if (staged / name).exists():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(staged / name, tree / name)
+            os.utime(tree / name, ns=(mtime_ns, mtime_ns))
+        else:
+            (tree / name).unlink()
+
+
+def restore(tree: Path) -> None:
+    """Undo what the journal says was done; safe to repeat, since it only goes when all is done."""
+    home = tree.parent
+    journal = home / "journal.json"
+    if journal.exists():
+        for name, existed in json.loads(journal.read_text()):
+            file = tree / name
+            if existed:
+                shutil.copy2(home / "saved" / name, file)
+                continue
+            file.unlink(missing_ok=True)
+            for parent in file.relative_to(tree).parents:
+                with suppress(OSError):  # not empty: it was there before
+                    (tree / parent).rmdir()
+        journal.unlink()
+    shutil.rmtree(home / "saved", ignore_errors=True)
