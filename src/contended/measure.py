@@ -29,6 +29,8 @@ SCHEDS: dict[Sched, int] = {"auto": 0, "fifo": 1, "other": 2}
 # A run whose threads waited longer than this for a CPU, as a share of their time, is taken again.
 WAIT_SHARE = 0.02
 ATTEMPTS = 3
+# The usual deadline of a run that ends after a number of operations, seconds.
+UNPLANNED_S = 60.0
 PINGPONG_TURNS = 2000
 MAX_REPEATS = 1000
 MAX_THINK_NS = 1_000_000_000
@@ -92,7 +94,7 @@ def measure(
             thread; "latency_us", the median of what the model times itself; or, for a counter X
             of the model, "X_per_op".
         deadline_s: A run that takes longer is stopped, and is a failure; default three times what
-            it plans, and some seconds for a busy machine.
+            it plans, and some seconds for a busy machine; a minute with `ops`.
         progress: Called with the runs done and the runs planned.
 
     Returns:
@@ -319,10 +321,10 @@ def _undisturbed(
     """The run, or the calmest of a few if its threads had to wait for a CPU."""
     best: Run | None = None
     planned = config.warmup_ns + config.slice_ns * config.slices * len(about.phases)
+    # how long a number of operations takes is not planned
+    usual = UNPLANNED_S if config.ops else 3 * planned / 1e9 + GRACE_S
     for _ in range(attempts):
-        run = runner.run(
-            about.library, config, deadline_s=deadline_s or 3 * planned / 1e9 + GRACE_S
-        )
+        run = runner.run(about.library, config, deadline_s=deadline_s or usual)
         if run.sched == "SCHED_FIFO":
             # Leave the rest of the machine its share, before the kernel does it by force.
             time.sleep(0.1 * planned / 1e9)

@@ -24,6 +24,8 @@ from contended.errors import ContendedError
 
 # What a run may take beyond what it plans, for a machine that is busy with other things.
 GRACE_S = 5.0
+# To load a model, which takes milliseconds, on a machine that is busy with other things.
+LOAD_S = 30.0
 # How long a run waits for another one's end before it goes on beside it.
 PATIENCE_S = 120.0
 
@@ -133,7 +135,7 @@ class Runner:
 
     def describe(self, library: Path) -> dict[str, Any]:
         """The model's own description, as plain data."""
-        return self._ask({"library": str(library), "deadline_s": GRACE_S})
+        return self._ask({"library": str(library), "deadline_s": LOAD_S})
 
     def run(self, library: Path, config: Config, *, deadline_s: float) -> Run:
         """Run a variant once.

@@ -32,6 +32,7 @@ from contended import machine, results, stats
 from contended.errors import ContendedError, UsageError
 from contended.measure import ATTEMPTS, WAIT_SHARE, TooFewCpus, provenance
 from contended.results import Measurement, Sample
+from contended.runner import RunFailed
 
 MAX_MOUNTS = 20_000
 # struct mount, its per-CPU counters, a dentry and an inode to mount on: generous.
@@ -314,8 +315,9 @@ def _ask(request: Mapping[str, Any], deadline_s: float) -> dict[str, Any]:
         try:
             said, complaint = child.communicate(json.dumps(request), timeout=deadline_s)
         except subprocess.TimeoutExpired as slow:
-            raise ContendedError(
-                f"{request['what']} did not finish within {deadline_s:.3g} s: ask for less"
+            raise RunFailed(
+                f"{request['what']} did not finish within {deadline_s:.3g} s: ask for less",
+                late=True,
             ) from slow
         finally:
             child.kill()
