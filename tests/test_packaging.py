@@ -3,20 +3,24 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 CONDA_NAMES = {"playwright": "playwright-python"}
 """Names that conda-forge gives to packages which are called otherwise in pyproject.toml."""
+SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 
 
 def declared(root: Path) -> dict[str, Requirement]:
@@ -28,8 +32,8 @@ def declared(root: Path) -> dict[str, Requirement]:
     return {canonicalize_name(r.name): r for r in map(Requirement, lines)}
 
 
-def pinned(root: Path) -> dict[str, Version]:
-    """What constraints.txt pins, by name."""
+def pinned(root: Path, python: str = "") -> dict[str, Version]:
+    """What constraints.txt pins, by name, for a version of Python; default this one."""
     pins: dict[str, Version] = {}
     for line in (root / "constraints.txt").read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
@@ -37,8 +41,24 @@ def pinned(root: Path) -> dict[str, Version]:
             (clause,) = requirement.specifier
             assert clause.operator == "==", f"not a pin: {line}"
             assert canonicalize_name(requirement.name) not in pins, f"twice: {line}"
-            pins[canonicalize_name(requirement.name)] = Version(clause.version)
+            if needed(requirement, python):
+                pins[canonicalize_name(requirement.name)] = Version(clause.version)
     return pins
+
+
+def needed(requirement: Requirement, python: str = "", extra: str = "") -> bool:
+    """Whether a requirement's marker holds, under a version of Python; default this one."""
+    known = {"extra": extra}
+    if python:
+        known |= {"python_version": python, "python_full_version": f"{python}.0"}
+    return requirement.marker is None or requirement.marker.evaluate(known)
+
+
+def supported(root: Path) -> list[str]:
+    """The versions of Python that pyproject.toml allows: 3.11, ..."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    bounds = SpecifierSet(project["requires-python"])
+    return [f"3.{minor}" for minor in range(100) if bounds.contains(f"3.{minor}.0")]
 
 
 def test_every_declared_package_is_pinned_within_its_bounds(root: Path) -> None:
@@ -48,9 +68,10 @@ def test_every_declared_package_is_pinned_within_its_bounds(root: Path) -> None:
         assert requirement.specifier.contains(pins[name]), f"{requirement} but pinned {pins[name]}"
 
 
-def test_the_pins_are_closed_and_none_is_idle(root: Path) -> None:
+@pytest.mark.parametrize("python", SUPPORTED)
+def test_the_pins_are_closed_and_none_is_idle(root: Path, python: str) -> None:
     """Following what the installed packages require reaches every pin and nothing beyond."""
-    pins = pinned(root)
+    pins, here = pinned(root, python), pinned(root)
     todo, reached = list(declared(root)), set[str]()
     extras = {name: requirement.extras for name, requirement in declared(root).items()}
     while todo:
@@ -58,12 +79,12 @@ def test_the_pins_are_closed_and_none_is_idle(root: Path) -> None:
         if name in reached:
             continue
         reached.add(name)
+        if name not in here:
+            continue  # another Python needs it, so it is not here to be asked
         for line in metadata.requires(name) or []:
             requirement = Requirement(line)
             wanted = extras.get(name) or {""}
-            if requirement.marker and not any(
-                requirement.marker.evaluate({"extra": extra}) for extra in wanted
-            ):
+            if not any(needed(requirement, python, extra) for extra in wanted):
                 continue
             child = canonicalize_name(requirement.name)
             if requirement.extras - set(extras.get(child, ())):
@@ -100,7 +121,7 @@ def test_conda_route_has_the_same_packages_and_bounds(root: Path) -> None:
     assert entries.pop() == {"pip": ["-e ."]}, "the package itself, last"
     conda = {r.name: str(r.specifier) for r in map(Requirement, entries)}
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert conda.pop("python") == project["requires-python"]
+    assert SpecifierSet(conda.pop("python")) == SpecifierSet(project["requires-python"])
     conda.pop("pip")
     assert conda == {
         CONDA_NAMES.get(name, name): str(requirement.specifier)
@@ -108,29 +129,124 @@ def test_conda_route_has_the_same_packages_and_bounds(root: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("python", "says"),
-    [("no-such-python", "no no-such-python on PATH"), ("old", "needs Python 3.11")],
-)
-def test_venv_script_refuses_in_one_line(
-    root: Path, tmp_path: Path, python: str, says: str
-) -> None:
-    # Stands in for a Python 3.9: fails the version test, and says its version when asked.
-    old = tmp_path / "old"
-    old.write_text("#!/bin/sh\ncase $2 in *version_info*) exit 1;; esac\necho 3.9.2\n")
-    old.chmod(0o755)
-    program = str(old) if python == "old" else python
-    done = subprocess.run(
-        [root / "tools" / "venv.sh", program, tmp_path / "venv"],
+def test_every_supported_python_is_tried_for_the_pins(root: Path) -> None:
+    assert tuple(supported(root)) == SUPPORTED
+
+
+def program(path: Path, text: str) -> Path:
+    """A shell script that stands in for a program."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def venv(
+    root: Path, python: str | Path, place: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run tools/venv.sh in a folder, as make does."""
+    return subprocess.run(
+        [root / "tools" / "venv.sh", python, ".venv"],
+        cwd=place,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def refused(done: subprocess.CompletedProcess[str], place: Path) -> str:
+    """The one line in which the script gave up, and left nothing."""
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert says in done.stderr
-    assert not (tmp_path / "venv").exists()
+    assert not (place / ".venv").exists()
+    return done.stderr
+
+
+#: What the script asks an interpreter, answered by one that has ensurepip but cannot make anything.
+UNABLE = """
+case $2 in
+*python_version*) echo %s ;;
+*ensurepip*) ;;
+*) mkdir -p "$3/lib"; echo Traceback; echo "OSError: it broke"; echo; exit 1 ;;
+esac"""
+
+
+@pytest.mark.parametrize("version", ["2.7.18", "3.9.2", "3.10.13", "3.15.0", "3.15.0a1", "4.0.0"])
+def test_venv_script_refuses_a_python_out_of_range(
+    root: Path, tmp_path: Path, version: str
+) -> None:
+    says = refused(venv(root, program(tmp_path / "fake", UNABLE % version), tmp_path), tmp_path)
+    assert f"needs Python {SUPPORTED[0]} to {SUPPORTED[-1]}, " in says
+    assert f"is {version}: name another with make PYTHON=" in says
+
+
+@pytest.mark.parametrize("version", [*(f"{v}.0" for v in SUPPORTED), "3.11.2", "3.14.0rc2"])
+def test_venv_script_that_fails_leaves_one_line_and_nothing_else(
+    root: Path, tmp_path: Path, version: str
+) -> None:
+    """And a supported Python is not refused for its version."""
+    says = refused(venv(root, program(tmp_path / "fake", UNABLE % version), tmp_path), tmp_path)
+    assert says == "venv.sh: cannot make .venv: OSError: it broke\n"
+
+
+def test_venv_script_refuses_what_is_no_python(root: Path, tmp_path: Path) -> None:
+    says = refused(venv(root, "no-such-python", tmp_path), tmp_path)
+    assert "no no-such-python on PATH" in says
+    broken = program(tmp_path / "broken", "echo 'pyenv: no such version' >&2; exit 127")
+    assert "does not run: name another" in refused(venv(root, broken, tmp_path), tmp_path)
+
+
+def test_venv_script_says_that_the_disk_is_full(root: Path, tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "df", "echo Filesystem; echo /dev/x 100 99 1024 99% /")
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    done = venv(root, program(tmp_path / "fake", UNABLE % "3.13.1"), tmp_path, PATH=path)
+    assert "the disk is full (1 MB left): make 3 GB free and run make again" in (
+        refused(done, tmp_path)
+    )
+
+
+def own_pip(folder: Path) -> Path:
+    """The installed pip as a wheel: Debian's Python may have no other copy of it."""
+    files = metadata.files("pip") or []
+    wheel = folder / f"pip-{metadata.version('pip')}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        for file in files:
+            if file.parts[0] != ".." and "__pycache__" not in file.parts:
+                packed.write(str(file.locate()), str(file))
+    return wheel
+
+
+def test_venv_script_takes_pip_from_the_distribution(root: Path, tmp_path: Path) -> None:
+    """Debian's python3 without python3-venv, without package lists, and with spaces in names."""
+    place, temporary = tmp_path / "my home" / "the project", tmp_path / "my temporary files"
+    (place / ".venv" / "half made").mkdir(parents=True)
+    temporary.mkdir()
+    python = program(
+        tmp_path / "debian's python",
+        f'case $2 in *ensurepip*) exit 1 ;; *) exec "{sys.executable}" "$@" ;; esac',
+    )
+    # Only lists of one's own are there: the first download fails, update needs its folder.
+    program(
+        tmp_path / "bin" / "apt-get",
+        'case "$*" in *Lists=*update*) : >"${3#Dir::State::Lists=}/partial/it" ;; '
+        "*Lists=*download*) : >python3-pip-whl_1.deb ;; *) exit 100 ;; esac",
+    )
+    program(
+        tmp_path / "bin" / "dpkg-deb",
+        'to="$3/usr/share/python-wheels"; test -f "$2" && mkdir -p "$to" && '
+        f'cp "{own_pip(tmp_path)}" "$to"',
+    )
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    done = venv(root, python, place, PATH=path, TMPDIR=str(temporary))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (place / ".venv" / "half made").exists()
+    pip = subprocess.run(
+        [place / ".venv" / "bin" / "pip", "--version"], capture_output=True, text=True, check=True
+    )
+    assert str(place) in pip.stdout
+    assert not list(temporary.iterdir())
 
 
 def test_ci_installs_what_the_doctor_names(root: Path) -> None:
