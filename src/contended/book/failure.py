@@ -11,7 +11,7 @@ from pathlib import Path
 
 from contended.book.execute import Stop, plain
 
-_AROUND = 2  # lines of the cell above and below the one that failed
+_SHOWN = 5  # lines of the cell
 _WIDTH = 110
 _FULL = ("No space left on device", "Disk quota exceeded")
 
@@ -41,12 +41,12 @@ class Failure:
         """Some ten lines for a terminal."""
         stop = self.stop
         where = f"code cell {stop.cell}" if stop.cell else "before its first cell"
-        error = [_cut(line) for line in stop.error.strip().splitlines() if line.strip()][:3]
+        error = [line for line in stop.error.splitlines() if line.strip()][:3]
         code = excerpt(stop.source, failing_line(stop))
         lines = [
             f"{self.title}: failed in {where} of {self.notebook}",
             *(f"    {line}" for line in code),
-            *(f"  {line}" for line in error),
+            *(_cut(f"  {line}", 2 * _WIDTH) for line in error),
             f"  Traceback: {self.report}",
             f"  To look into it: make lab, open {self.notebook} and run it up to this cell.",
         ]
@@ -68,47 +68,49 @@ def out_of_space(text: str) -> bool:
 
 def failing_line(stop: Stop) -> int | None:
     """Which line of the cell the exception came through, from 1; None if no line is known."""
-    # the cell's own frame stands first, those of the functions it called below it
-    found = re.search(r"^(?:Cell In ?\[\d+\], line|.*Cell In ?\[\d+\]:) ?(\d+)", stop.trace, re.M)
-    return int(found[1]) if found else None
+    found = re.findall(r"^ *Cell In ?\[(\d+)\], line (\d+)", stop.trace, re.M)
+    # functions of earlier cells may be in it, too; the one that failed has the highest number
+    last = max((int(cell) for cell, _ in found), default=0)
+    return next((int(line) for cell, line in found if int(cell) == last), None)
 
 
 def excerpt(source: str, line: int | None) -> list[str]:
     """The lines of a cell around one of them, which is marked; its last lines if that is unknown.
 
-    A statement of several lines is shown from its beginning.
+    Above it are two lines or, if its statement goes on below, fewer.
     """
     lines = source.rstrip().splitlines()
     if not lines:
         return []
     if line is None or not 1 <= line <= len(lines):
-        first, last = max(1, len(lines) - 2 * _AROUND), len(lines)
+        first, last = len(lines) - _SHOWN + 1, len(lines)
     else:
-        begin, end = _statement(source, line)
-        first = max(1, line - 2 * _AROUND, min(begin, line - _AROUND))
-        last = min(len(lines), line + 2 * _AROUND, max(end, line))
+        last = min(max(line, _end(source, line)), line + _SHOWN - 2)
+        first = max(line - _SHOWN // 2, last - _SHOWN + 1)
+    numbered = list(enumerate(lines, 1))[max(0, first - 1) : last]
+    while not numbered[0][1].strip():
+        del numbered[0]
     return [
-        _cut(f"{'>' if number == line else ' '} {number:>3} | {lines[number - 1]}")
-        for number in range(first, last + 1)
+        _cut(f"{'>' if number == line else ' '} {number:>3} | {text}") for number, text in numbered
     ]
 
 
-def _statement(source: str, line: int) -> tuple[int, int]:
-    """First and last line of the innermost statement that holds a line."""
+def _end(source: str, line: int) -> int:
+    """The last line of the innermost statement that holds a line."""
     try:
         tree = ast.parse(source)
     except SyntaxError:  # the failure itself, or a line for IPython
-        return line, line
+        return line
     spans = [
         (node.lineno, node.end_lineno or node.lineno)
         for node in ast.walk(tree)
         if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
-    return min(spans, key=lambda span: span[1] - span[0], default=(line, line))
+    return min(spans, key=lambda span: span[1] - span[0], default=(line, line))[1]
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..."
+def _cut(line: str, width: int = _WIDTH) -> str:
+    return line if len(line) <= width else f"{line[: width - 3]}..."
 
 
 def listing(failures: Sequence[Failure], total: int) -> str:
