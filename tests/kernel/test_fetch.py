@@ -287,10 +287,10 @@ def test_a_kill_leaves_nothing_for_long(
     """
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], env=env)
-    eventually(lambda: mark.exists() and mark.read_text().endswith("\n"))
+    assert eventually(lambda: mark.exists() and mark.read_text().endswith("\n"))
     process.send_signal(signal.SIGKILL)
     process.wait()
-    eventually(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
+    assert eventually(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
     assert "got" in left(kit)
     (tmp_path / "fake" / "apt-get").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(ContendedError):

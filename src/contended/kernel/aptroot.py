@@ -124,6 +124,8 @@ class Root:
         self._home, self._mirror = home, mirror
         for folder in ("state/lists/partial", "cache/archives/partial", "trusted"):
             (home / folder).mkdir(parents=True)
+        if '"' in str(home):
+            raise ContendedError(f'apt takes no " in a path, as in {home}: set CONTENDED_CACHE')
         (home / "state" / "status").touch()
         (home / "apt.conf").write_text(_CONFIG.replace("{home}", str(home)))
         places = (
