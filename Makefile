@@ -61,6 +61,7 @@ distclean: clean ## the same, and .venv
 # a reader of the book does not wait for browser drivers and type checkers, and whoever tests gets
 # everything in one run of pip. Build isolation is off so that the build backend is pinned as well.
 $(VENV)/.made: tools/venv.sh
+	@test -w . || { echo "Cannot write to $(CURDIR): make needs a tree that you may write to; copy it to one." >&2; exit 1; }
 	@tools/venv.sh $(PYTHON) $(VENV)
 	@touch $@
 

@@ -13,7 +13,9 @@ import errno
 import fcntl
 import io
 import os
+import shutil
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -25,6 +27,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
+from contended import doctor
 from contended.book import chapters, kept
 from contended.book.execute import plain
 from contended.book.failure import Failure, listing, out_of_space
@@ -246,18 +249,32 @@ def explained(error: BaseException, log: Log) -> str:
 
 def trouble(error: OSError) -> str:
     """What to do about a file that cannot be written; empty if that is not what happened."""
-    where = error.filename or "a file"
     if error.errno in _FULL:
-        return (
-            f"The disk is full ({where}). Make room and run `make book` again: "
-            "the chapters that ran are kept."
+        # the file of the error may be one that was only copied
+        place, left = _fullest(
+            Path("_build"), Path(tempfile.gettempdir()), doctor.cache_directory()
         )
+        return (
+            f"The disk is full: {left >> 20} MB are left for {place}. Make room and run `make "
+            "book` again: the chapters that ran are kept."
+        )
+    where = error.filename or "a file"
     if error.errno in _REFUSED:
         return (
             f"Cannot write {where} ({os.strerror(error.errno)}): `make book` needs a tree "
             "that you may write to; copy it to one."
         )
     return ""
+
+
+def _fullest(*places: Path) -> tuple[Path, int]:
+    """Which of some directories has the least room, and how many bytes it is."""
+    room = []
+    for place in places:
+        there = next((p for p in (place, *place.absolute().parents) if p.is_dir()), Path("/"))
+        room.append((shutil.disk_usage(there).free, place))
+    free, place = min(room)
+    return place, free
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ from contended.book.kept import Run
 CELL_SECONDS = 1800
 """A cell that takes longer hangs.
 
-The slowest cell of the book takes about ten seconds on two quiet CPUs. On half a CPU, or on one
-CPU beside two busy loops, it takes some ten times as long; what remains is for slower machines.
+A whole chapter takes half a minute on two quiet CPUs, and four minutes when twenty other processes
+want the same two. No cell comes near half an hour, on half a CPU or on one CPU that is shared.
 """
 
 START_SECONDS = 300
