@@ -12,7 +12,7 @@
 #pragma once
 #include <stdint.h>
 
-#define CT_ABI 1
+#define CT_ABI 2
 #define CT_MAX_COUNTERS 16
 #define CT_MAX_PHASES 8
 #define CT_MAX_SLICES 64
@@ -121,6 +121,7 @@ struct ct_phase {
 
 struct ct_result {
 	char error[CT_TEXT]; /* empty if the run is good */
+	uint32_t starved;    /* a busy machine may be to blame for the error */
 	char sched[CT_TEXT]; /* the policy used, and why not FIFO */
 	double think_ns;     /* what the think loop really takes */
 	double clock_ns;     /* what one reading of the clock takes */

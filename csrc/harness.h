@@ -105,6 +105,7 @@ struct ct_run {
 	atomic_flag failed;
 	char error[CT_TEXT];
 	_Atomic bool has_failed;
+	bool starved;
 	bool fifo;
 };
 
@@ -124,6 +125,12 @@ ct_fail(struct ct_run *run, const char *format, ...)
 	}
 	return -1;
 }
+
+/*
+ * The same for a check, where a busy machine may be to blame: a thread did not
+ * get its CPU when it was needed.
+ */
+#define ct_starved(run, ...) ((run)->starved = true, ct_fail((run), __VA_ARGS__))
 
 static inline uint64_t ct_now(void)
 {
@@ -685,8 +692,10 @@ int ct_measure(const struct ct_config *config, struct ct_result *result)
 			ct_fail(run, "out of memory");
 	}
 	failed = atomic_load(&run->has_failed);
-	if (failed)
+	if (failed) {
 		snprintf(result->error, sizeof(result->error), "%s", run->error);
+		result->starved = run->starved;
+	}
 	free(run->workers);
 	free(run);
 	return failed ? -1 : 0;

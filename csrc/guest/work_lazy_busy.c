@@ -27,7 +27,7 @@
 
 #define IMAGE WORK "/image"
 #define PLACE WORK "/place"
-#define PATIENCE_NS 5000000000ull
+#define PATIENCE_NS 60000000000ull
 #define PATIENCE_LOOKED_AT_NS 300000000ull
 #define MAX_DEVICES 1024
 

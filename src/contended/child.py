@@ -204,7 +204,7 @@ def _run(ffi: Any, lib: Any, config: dict[str, Any]) -> dict[str, Any]:
         ffi.new("struct ct_config *", {**config, "cpus": cpus, "params": params}), result
     )
     if error := ffi.string(result.error).decode(errors="replace"):
-        return {"failed": error}
+        return {"failed": error, "late": bool(result.starved)}
     model = lib.ct_model()
     scalars = "think_ns clock_ns start_skew_ns stop_skew_ns runq_wait_ns planned_ns"
     return {

@@ -173,7 +173,7 @@ def _instead(name: str, why: str, error: ContendedError) -> Measurement:
     _keep(name, None)
     claims.show(
         Claim(
-            expected="the measurement comes to its end within its deadline",
+            expected="the measurement comes to its end, with all its threads at work",
             holds=False,
             seen=f"{why}; what follows is the reference run results/{name}.json",
         )

@@ -84,7 +84,7 @@ class Failure:
     """A run that gave no sample, and why: a crash, a deadline, a broken invariant.
 
     Attributes:
-        late: It used up its time, which may be a busy machine's doing.
+        late: A busy machine may be to blame: it used up its time, or a thread did not get its CPU.
     """
 
     variant: str

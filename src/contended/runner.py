@@ -34,7 +34,8 @@ class RunFailed(ContendedError):
     """A run that gave no result; the message is the reason.
 
     Attributes:
-        late: Whether it used up its time, of which a busy machine leaves it little.
+        late: Whether a busy machine may be to blame: it used up its time, or a thread did not get
+            its CPU when it was needed.
     """
 
     def __init__(self, reason: str, *, late: bool = False) -> None:

@@ -127,16 +127,42 @@ def test_a_missed_count_stops_the_chapter(
         chapter.outcomes(SLUG)
 
 
+def boot(failed: str, *splats: str) -> list[BootRecord]:
+    made = SimpleNamespace(variant="before", run="opens", failed=failed, splats=list(splats))
+    return [cast(BootRecord, made)]
+
+
 def hang(slug: str, **_: Any) -> KernelRun:
-    boot = SimpleNamespace(variant="before", run="opens", failed="hang: not done after 180 s")
-    return replace(judged(1.0, held=False), boots=[cast(BootRecord, boot)])
+    return replace(judged(1.0, held=False), boots=boot("hang: not done after 180 s"))
+
+
+def stall(slug: str, **_: Any) -> KernelRun:
+    return replace(judged(1.0, held=False), boots=boot("", "rcu: INFO: rcu_sched self-detected"))
+
+
+def test_a_panic_is_nobodys_noise(
+    results: Path, built: list[dict[str, Any]], boxes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panicked = replace(miss(timed=True), boots=boot("panic: Oops"))
+    monkeypatch.setattr(run, "run", lambda *_, **__: panicked)
+    with pytest.raises(ContendedError, match="before, run opens: panic: Oops"):
+        chapter.outcomes(SLUG)
+
+
+def test_a_failure_that_was_expected_is_no_miss(
+    results: Path, built: list[dict[str, Any]], boxes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = replace(judged(1.0), boots=boot("hang: as it should", "rcu: INFO: stall"))
+    monkeypatch.setattr(run, "run", lambda *_, **__: expected)
+    assert chapter.outcomes(SLUG) is expected
+    assert not boxes
 
 
 def lose(slug: str, **_: Any) -> KernelRun:
     raise LostVm("QEMU was killed by signal 9")
 
 
-@pytest.mark.parametrize("trouble", [hang, lose])
+@pytest.mark.parametrize("trouble", [hang, stall, lose])
 def test_a_starved_machine_shows_the_reference_run(
     trouble: Any,
     results: Path,

@@ -32,6 +32,8 @@ _SPLAT = re.compile(
     r"WARNING: |BUG: |kernel BUG at |Oops: |general protection fault|UBSAN: |list_(add|del) corr"
     r"|INFO: (task .* blocked|trying to register non-static)|rcu: INFO: |Kernel panic - "
 )
+STALL = re.compile(r"rcu: INFO: |BUG: soft lockup|BUG: workqueue lockup|INFO: task .* blocked")
+"""Complaints that a guest makes, too, whose host gives it no processor for seconds."""
 _RATIO = re.compile(r"ratio\.(?P<metric>[^(]+)\((?P<above>[^,()]*),(?P<below>[^,()]*)\)")
 EXCERPT_LINES, EXCERPT_CHARS = 120, 12_000
 
