@@ -16,6 +16,7 @@ import errno
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -147,6 +148,8 @@ class Chapters:
             )
             chatter.seek(0)
             wrote = chatter.read().decode(errors="replace")
+        if wrote.strip():
+            print(f"{chapter.path.name}, its Python: {wrote}", file=sys.stderr)  # noqa: T201
         self.runs[chapter.docname] = run
         if stop is None:
             kept.save(kept_folder(app) / f"{chapter.path.stem}.json", run)
