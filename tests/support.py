@@ -26,6 +26,31 @@ two_cpus = pytest.mark.skipif(
 )
 
 
+#: For tests in which threads must meet, or one must be sooner than another: on a busy machine that
+#: takes more than one try. Wrong code fails each time.
+raced = pytest.mark.flaky(reruns=7, reruns_delay=1)
+
+
+class Starved(Exception):
+    """A busy machine kept a run from its end, so nothing was learned."""
+
+
+#: For tests of exact counts: only what starved is tried again.
+patient = pytest.mark.flaky(reruns=7, reruns_delay=1, only_rerun=["Starved"])
+
+
+def fed(run: Measurement) -> Measurement:
+    """The run, if no part of it starved.
+
+    Raises:
+        Starved: the machine was too busy for it.
+    """
+    for failure in run.failures:
+        if failure.late:
+            raise Starved(f"{failure.variant}: {failure.reason}")
+    return run
+
+
 #: For results that no run made.
 PROVENANCE = Provenance(
     cpu="Example CPU",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ctools import mutant
-from support import Cli, one_line, two_cpus
+from support import Cli, fed, one_line, patient, raced, two_cpus
 
 from contended import claims, doctor, lesson, native, report, stats
 from contended.errors import ContendedError, UsageError
@@ -45,6 +45,7 @@ def p50(run: Measurement, variant: str) -> float:
 # --- what must hold ------------------------------------------------------------------------------
 
 
+@raced
 @liburcu
 @two_cpus
 @pytest.mark.parametrize("flavour", [QSBR, MEMB], ids=["qsbr", "memb"])
@@ -61,6 +62,7 @@ def test_who_waits_and_what_is_finished_on_return(flavour: int) -> None:
         assert run.count(name, "found") > umounts
 
 
+@raced
 @liburcu
 @two_cpus
 def test_deferred_umounts_return_a_hundred_times_sooner() -> None:
@@ -70,6 +72,7 @@ def test_deferred_umounts_return_a_hundred_times_sooner() -> None:
     assert "latency (us)" in report.measurement_text(run)
 
 
+@raced
 @liburcu
 @two_cpus
 def test_blocking_callbacks_delay_neighbours_unless_a_worker_blocks() -> None:
@@ -83,6 +86,7 @@ def test_blocking_callbacks_delay_neighbours_unless_a_worker_blocks() -> None:
     assert delay["call-rcu"] > 5 * delay["queue-rcu-work"]
 
 
+@raced
 @liburcu
 @two_cpus
 @pytest.mark.parametrize("flavour", [QSBR, MEMB], ids=["qsbr", "memb"])
@@ -93,6 +97,7 @@ def test_not_waiting_is_caught_in_every_run_and_waiting_never_is(flavour: int) -
     assert all(run.count(name, "caught") == 0 for name in SAFE)
 
 
+@raced
 @liburcu
 @two_cpus
 def test_a_barrier_under_a_mutex_that_callbacks_take_never_ends() -> None:
@@ -102,15 +107,17 @@ def test_a_barrier_under_a_mutex_that_callbacks_take_never_ends() -> None:
     assert run.count("queue-rcu-work", "umounts") == QUICK["umounts"]
 
 
+@patient
 @liburcu
 @two_cpus
 def test_timed_runs_and_runs_without_real_time_priority_work() -> None:
-    run = measure(SLUG, threads=[2], repeats=1, slices=2, params=QUICK, sched="other")
+    run = fed(measure(SLUG, threads=[2], repeats=1, slices=2, params=QUICK, sched="other"))
     assert run.failures == []
     assert run.provenance.scheduler.startswith("SCHED_OTHER")
     assert set(run.variants) == {*SAFE, "no-wait"}
 
 
+@raced
 @liburcu
 def test_alone_there_is_nobody_to_wait_for() -> None:
     run = once({"quiescent": 4000}, threads=[1])
@@ -122,6 +129,7 @@ def test_alone_there_is_nobody_to_wait_for() -> None:
 # --- against a plain account of what must happen -------------------------------------------------
 
 
+@patient
 @liburcu
 @two_cpus
 @pytest.mark.parametrize("seed", range(4))
@@ -138,7 +146,7 @@ def test_counts_are_those_of_a_plain_account(seed: int) -> None:
         "pool": draw.randint(1, 4),
     }
     operations = draw.randint(1, 3)
-    run = once(params, ops=operations, variants=SAFE)
+    run = fed(once(params, ops=operations, variants=SAFE))
     assert run.failures == []
     umounts, every = params["umounts"], params["block-every"]
     for name in SAFE:
@@ -155,6 +163,7 @@ def test_counts_are_those_of_a_plain_account(seed: int) -> None:
 # --- a wrong model fails -------------------------------------------------------------------------
 
 
+@raced
 @liburcu
 @two_cpus
 @pytest.mark.parametrize(
