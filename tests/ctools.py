@@ -17,7 +17,8 @@ C = ROOT / "tests" / "c"
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{ROOT / 'csrc'}"]
 
 # What the thread sanitizer cannot know of libraries that were built without it, with reasons.
-TSAN = {"TSAN_OPTIONS": f"suppressions={C / 'tsan.supp'}:print_suppressions=0"}
+# In quotes, since the folder's name may have a space in it.
+TSAN = {"TSAN_OPTIONS": f"suppressions='{C / 'tsan.supp'}':print_suppressions=0"}
 
 
 def libraries(slug: str) -> tuple[str, ...]:

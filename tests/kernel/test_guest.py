@@ -45,7 +45,12 @@ def files(home: Path) -> list[str]:
 
 
 def test_cpio_can_read_the_archive(tmp_path: Path) -> None:
-    cpio = ["cpio"] if shutil.which("cpio") else [str(guest.find_busybox()), "cpio"]
+    cpio = ["cpio"]
+    if shutil.which("cpio") is None:
+        try:
+            cpio = [str(guest.find_busybox()), "cpio"]
+        except ContendedError as reason:
+            pytest.skip(str(reason))
     out = tmp_path / "out"
     out.mkdir()
     subprocess.run([*cpio, "-id"], cwd=out, input=guest.archive(ENTRIES), check=True)
