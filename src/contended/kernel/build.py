@@ -188,7 +188,7 @@ def build(
 def clean() -> int:
     """Remove sources, objects and kernels; returns the bytes that this freed."""
     freed = 0
-    for folder in ("source", "build", "kernels"):
+    for folder in ("source", "fetched", "build", "kernels"):
         place = sources.cache() / folder
         if place.is_dir():
             freed += sum(seen.st_blocks * 512 for _, seen in mirror.entries(place))

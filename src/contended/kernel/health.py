@@ -55,7 +55,7 @@ def _source() -> Check:
     tarball = source.packaged()
     if tarball is None:
         return Check(
-            name, False, f"the package {source.PACKAGE} is not installed, or use --source",
+            name, False, "not here: contended kernel source gets it, or use --source",
             packages=(source.PACKAGE,),
         )  # fmt: skip
     state = "unpacked" if source_is_unpacked() else "not unpacked yet"
