@@ -7,6 +7,7 @@ own, in seconds of their own making, so the limits below are only there to end w
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import tempfile
@@ -128,26 +129,28 @@ def _until_end(client: NotebookClient, **options: Any) -> Exception | None:
 
     In a thread, since nbclient, in the main one, takes Ctrl-C for itself and loses it.
     """
-    ended: list[Exception] = []
+    errors: list[Exception] = []
+    ended = threading.Event()  # before Python 3.13 a join that is interrupted takes it for ended
 
     def work() -> None:
         try:
             client.execute(**options)
         except Exception as error:
-            ended.append(error)
+            errors.append(error)
+        finally:
+            # nbclient forgets to, where the kernel died, and would complain at the very end
+            atexit.unregister(getattr(client, "_cleanup_kernel", work))
+            ended.set()
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    threading.Thread(target=work, daemon=True).start()
     try:
-        while thread.is_alive():
-            thread.join(1)  # without a limit it would not hear of Ctrl-C
+        ended.wait()
     finally:
-        while thread.is_alive():
+        while not ended.wait(0.1):  # Ctrl-C: the kernel's end is the client's
             provisioner = getattr(client.km, "provisioner", None)
             if process := getattr(provisioner, "process", None):
                 process.kill()
-            thread.join(0.1)
-    return ended[0] if ended else None
+    return errors[0] if errors else None
 
 
 def _short_folder() -> str | None:
