@@ -262,9 +262,9 @@ def started(small: Book) -> Iterator[subprocess.Popen[str]]:
             time.sleep(0.1)
         yield build
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(build.pid, signal.SIGKILL)
-        build.communicate()
+        if build.poll() is None:
+            build.send_signal(signal.SIGINT)
+            build.communicate(timeout=60)
 
 
 def test_ctrl_c_leaves_what_ran_and_no_kernel(small: Book) -> None:

@@ -187,6 +187,7 @@ def build(tree: Path, log: Log) -> int:
                 status=cast(TextIO, log),
                 warning=cast(TextIO, warnings),
                 warningiserror=True,
+                keep_going=True,  # what Sphinx 8.1 and later do anyway
             )
             seen.listen(app)
             app.build()

@@ -148,10 +148,10 @@ class Chapters:
             )
             chatter.seek(0)
             wrote = chatter.read().decode(errors="replace")
-        if wrote.strip():
-            print(f"{chapter.path.name}, its Python: {wrote}", file=sys.stderr)  # noqa: T201
         self.runs[chapter.docname] = run
         if stop is None:
+            if wrote.strip():
+                print(f"{chapter.path.name}, its Python: {wrote}", file=sys.stderr)  # noqa: T201
             kept.save(kept_folder(app) / f"{chapter.path.stem}.json", run)
             return f"ran {_duration(run.seconds)}" + _missed(run)
         failure = Failure(chapter.path.relative_to(root), chapter.title, stop, _near(report))
