@@ -229,6 +229,17 @@ def test_a_disk_that_fills_up_during_the_build(kit: Toy, monkeypatch: pytest.Mon
     assert len(built(kit)) == 1
 
 
+@pytest.mark.parametrize("name", ["a cache", "a:cache"])
+def test_a_path_that_kbuild_refuses_is_refused_at_once(
+    kit: Toy, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = kit.source()
+    monkeypatch.setenv("CONTENDED_CACHE", str(tmp_path / name))
+    with pytest.raises(ContendedError, match=f"{name}.*blanks or colons: set CONTENDED_CACHE to"):
+        builds.build(kit.variant(), "base", source)
+    assert not (tmp_path / name).exists()
+
+
 def test_missing_packages_are_named(kit: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         doctor.Package("a-tool", "x", ("kernels",), True, command="no-such-command"),

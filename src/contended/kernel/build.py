@@ -171,6 +171,7 @@ def build(
             disk is full.
     """
     report: Progress = progress or (lambda _what, _done, _expected: None)
+    _need_plain_path(sources.cache())
     source = source or sources.find(say=lambda what: report(what, 0, 0))
     digest = digest_of(source, variant, config)
     if kernel := _found(variant, config, digest):
@@ -248,6 +249,15 @@ def _struct(vmlinux: Path, name: str) -> layout.Struct:
         new.write_text(json.dumps({"size": found.size, "fields": fields}))
         new.replace(kept)
     return found
+
+
+def _need_plain_path(folder: Path) -> None:
+    # Kbuild refuses such folders itself, after minutes of unpacking, and in make's words
+    if re.search(r"[\s:]", str(folder)):
+        raise ContendedError(
+            f"a kernel cannot be built in {folder}, for its blanks or colons: set "
+            "CONTENDED_CACHE to a folder without them"
+        )
 
 
 def _need_packages() -> None:
