@@ -243,7 +243,11 @@ def inside(root: Path, options: argparse.Namespace) -> int:
         do("chown", "-R", f"{READER}:{READER}", options.home, *cache)
         environment |= {"USER": "reader", "LOGNAME": "reader"}
         become = ["setpriv", f"--reuid={READER}", f"--regid={READER}", "--clear-groups"]
-    return subprocess.call([*become, *options.command], cwd=clone, env=environment)
+    process = subprocess.Popen([*become, *options.command], cwd=clone, env=environment)
+    while True:  # orphans are handed to the first process, and are zombies until it waits for them
+        ended, status = os.wait()
+        if ended == process.pid:
+            return os.waitstatus_to_exitcode(status)
 
 
 def enter(root: Path, packages: Path, cache: Path | None) -> None:
