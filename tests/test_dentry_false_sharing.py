@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ctools import execute, mutant, oracle, runner
-from support import brief, two_cpus
+from support import brief, raced, two_cpus
 
 from contended import draw, models, native
 from contended.errors import UsageError
@@ -130,6 +130,7 @@ def test_renames_and_lookups_are_clean_for_the_thread_sanitizer(tmp_path: Path) 
     assert not run.stderr
 
 
+@raced
 @two_cpus
 def test_without_the_second_look_at_seq_a_mixture_shows(tmp_path: Path) -> None:
     mistake = ("memory_order_relaxed) != seq)", "memory_order_relaxed) == ~seq)")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import CPUS, MODELS, two_cpus
+from support import CPUS, MODELS, raced, two_cpus
 
 from contended import machine, models, native
 from contended import measure as measuring
@@ -255,6 +255,7 @@ def test_lockref_counts_add_up(lock: int, threads: int) -> None:
                 assert abs(counts["stranger"] - strangers) <= threads
 
 
+@raced
 @two_cpus
 def test_waiting_for_the_lock_keeps_threads_off_the_slow_path() -> None:
     measured = measure(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ctools import execute, mutant, oracle
-from support import counted, two_cpus
+from support import counted, raced, two_cpus
 
 from contended import native
 from contended.errors import UsageError
@@ -65,6 +65,7 @@ def test_the_later_fix_hides_it_for_existing_files_only() -> None:
     assert m.count("after", "root_refs") == 0
 
 
+@raced
 @two_cpus
 def test_a_stale_walk_starts_again_and_finds_the_file() -> None:
     m = opens(2, ops=100_000, mounts=3)
@@ -75,6 +76,7 @@ def test_a_stale_walk_starts_again_and_finds_the_file() -> None:
         assert m.count(variant, "fs_locks") == m.count(variant, "stale")
 
 
+@raced
 @two_cpus
 def test_a_chroot_in_mid_walk_gives_two_roots_only_after() -> None:
     m = opens(2, ops=100_000, symlinks=1, shared_fs=1, chroots=3)

@@ -118,7 +118,8 @@ PACKAGES = (
             elsewhere="make kernels gets it, and so does .venv/bin/contended kernel source"),
     Package("qemu-system-x86", "boots the kernels (without it: recorded runs)",
             ("book", "test", "kernels"), False, command="qemu-system-x86_64"),
-    Package("qemu-user", "runs the models under the coherence profiler (without it: kernels only)",
+    Package("qemu-user", "runs the models under the coherence profiler (Debian 13's cannot; "
+            "without it: kernels only)",
             ("test",), False, command="qemu-x86_64"),
     Package("bubblewrap", "runs submissions in a sandbox (without it: no grading)",
             ("test", "labs"), False, command="bwrap"),
