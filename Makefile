@@ -45,7 +45,7 @@ record: $(VENV)/.book ## run the chapters and keep what they measure as referenc
 	  notebooks/*.ipynb
 
 doctor: ## what this machine has, what it lacks, and the command that adds it
-	@PYTHONPATH=src $(PYTHON) -m contended.doctor $(ARGS)
+	@PYTHONPATH=src "$(PYTHON)" -m contended.doctor $(ARGS)
 
 bench: $(VENV)/.dev ## measure how fast all this is (leave the machine alone)
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script; done
