@@ -60,9 +60,10 @@ distclean: clean ## the same, and .venv
 # One environment, filled in two steps, each with a stamp that is newer than what it depends on:
 # a reader of the book does not wait for browser drivers and type checkers, and whoever tests gets
 # everything in one run of pip. Build isolation is off so that the build backend is pinned as well.
-$(VENV)/.made: tools/venv.sh
+# Not made again when the script changes: that would delete an environment that works.
+$(VENV)/.made: | tools/venv.sh
 	@test -w . || { echo "Cannot write to $(CURDIR): make needs a tree that you may write to; copy it to one." >&2; exit 1; }
-	@tools/venv.sh $(PYTHON) $(VENV)
+	@tools/venv.sh "$(PYTHON)" $(VENV)
 	@touch $@
 
 $(VENV)/.book: $(VENV)/.made pyproject.toml constraints.txt
