@@ -30,8 +30,8 @@ from contended.book.kept import Run
 CELL_SECONDS = 1800
 """A cell that takes longer hangs.
 
-A whole chapter takes half a minute on two quiet CPUs, and four minutes when twenty other processes
-want the same two. No cell comes near half an hour, on half a CPU or on one CPU that is shared.
+The longest chapter took a minute on two quiet CPUs, and seven when some twenty processes wanted the
+same two: no cell comes near half an hour, on half a CPU either.
 """
 
 START_SECONDS = 300
