@@ -23,7 +23,7 @@ from typing import Any, Protocol, runtime_checkable
 from contended.errors import ContendedError
 
 RECORD = "CONTENDED_RECORD"
-"""Set to 1 while reference runs are made: those must not miss a claim."""
+"""Set to 1 while reference runs are made, which must not miss a claim."""
 
 ADVICE = "Times depend on what else the machine does: run the cell again on a quiet machine."
 WITH_KERNELS = (

@@ -26,6 +26,9 @@ from contended.results import Measurement
 from contended.runner import RunFailed
 from contended.today import NotAllowed
 
+RECORDED = "CONTENDED_RECORDED"
+"""Set to 1 to show the reference runs and measure nothing: the same chapter on any machine."""
+
 FRESH = "CONTENDED_RUNS"
 """Names the folder where the book's build keeps what it measures, for the scoreboard."""
 _T = TypeVar("_T", int, str)
@@ -103,6 +106,11 @@ def reference(name: str) -> Path:
     return native.home() / "results" / f"{name}.json"
 
 
+def from_records() -> bool:
+    """Whether the chapters are to show their reference runs, and to measure nothing."""
+    return os.environ.get(RECORDED) == "1"
+
+
 def recorded(name: str) -> Measurement:
     """The reference run "slug/label", measured on another occasion; its provenance says where."""
     return results.load(reference(name))
@@ -126,8 +134,12 @@ def live(name: str, run: Callable[[], Measurement], *, may_fail: bool = False) -
         run: Makes the measurement.
         may_fail: Failed runs are what is to be shown: they are kept in `failures`, no error.
 
-    With `CONTENDED_RECORD=1` in the environment a live measurement becomes the reference run.
+    With `CONTENDED_RECORD=1` in the environment a live measurement becomes the reference run; with
+    `CONTENDED_RECORDED=1` nothing is measured.
     """
+    if from_records():
+        _keep(name, None)
+        return recorded(name)
     try:
         measurement = run()
     except (TooFewCpus, NotAllowed, native.MissingPackage) as lacking:

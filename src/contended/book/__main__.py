@@ -27,7 +27,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
-from contended import doctor
+from contended import doctor, lesson
 from contended.book import chapters, kept
 from contended.book.execute import plain
 from contended.book.failure import Failure, listing, out_of_space
@@ -155,10 +155,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m contended.book", description="Build the book.")
     parser.add_argument("tree", nargs="?", type=Path, default=Path(), help="where conf.py is")
-    tree: Path = parser.parse_args(argv).tree
+    parser.add_argument(
+        "--recorded", action="store_true",
+        help="measure nothing: show the reference runs of results/, in _build/recorded",
+    )  # fmt: skip
+    args = parser.parse_args(argv)
+    made = args.tree / "_build"
+    if args.recorded:
+        os.environ[lesson.RECORDED] = "1"
+    if lesson.from_records():
+        made /= "recorded"
     try:
-        with opened(tree / "_build" / "book.log") as log:
-            return build(tree, log)
+        with opened(made / "book.log") as log:
+            return build(args.tree, made, log)
     except (ContendedError, OSError) as error:
         return Build().fail((isinstance(error, OSError) and trouble(error)) or str(error))
 
@@ -166,14 +175,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Log]:
     """The log, taking all that is printed besides."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with Log(path) as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
         yield log
 
 
-def build(tree: Path, log: Log) -> int:
-    """Have Sphinx build the book, and tell how it went; the exit status."""
-    made, seen, warnings = tree / "_build", Build(), Warnings(log)
+def build(tree: Path, made: Path, log: Log) -> int:
+    """Have Sphinx build the book of a tree in a directory, and tell how it went: exit status."""
+    seen, warnings = Build(), Warnings(log)
     status = 1
     try:
         with patch_docutils(tree), docutils_namespace():
@@ -183,7 +192,7 @@ def build(tree: Path, log: Log) -> int:
                 outdir=made / "html",
                 doctreedir=made / "doctrees",
                 buildername="html",
-                confoverrides={"nitpicky": True},
+                confoverrides={"nitpicky": True, **_banner()},
                 status=cast(TextIO, log),
                 warning=cast(TextIO, warnings),
                 warningiserror=True,
@@ -203,6 +212,14 @@ def build(tree: Path, log: Log) -> int:
         if status:
             (made / "doctrees" / "environment.pickle").unlink(missing_ok=True)
     return status
+
+
+def _banner() -> dict[str, str]:
+    """What each page says at its top, where nothing was measured."""
+    if not lesson.from_records():
+        return {}
+    text = "All measurements in this book are recorded runs: <code>make book</code> makes yours."
+    return {"html_theme_options.announcement": text}
 
 
 def report(app: Sphinx, seen: Build, warnings: list[str], made: Path) -> int:

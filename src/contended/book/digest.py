@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from contended import doctor, machine
+from contended import doctor, lesson, machine
 from contended.errors import ContendedError
 
 SHARED = (
@@ -102,13 +102,16 @@ def dependencies(root: Path, notebook: dict[str, Any]) -> list[Path]:
 def circumstances(notebook: dict[str, Any], files: Iterable[Path]) -> str:
     """What decides on this machine whether a chapter measures or shows recorded runs.
 
-    That is whether there are two CPUs, which of the headers that its models include are installed,
-    and which kernels that it boots are built.
+    That is whether it is to measure at all (`lesson.RECORDED`) and, if so, whether there are two
+    CPUs, which of the headers that its models include are installed, and which kernels that it
+    boots are built.
 
     Args:
         notebook: The notebook, as read from its JSON.
         files: What `dependencies` returned.
     """
+    if lesson.from_records():
+        return "recorded runs"
     cpus = "two CPUs" if len(machine.allowed_cpus()) > 1 else "one CPU"
     packages = {package for path in files if path.suffix == ".c" for package in _packages(path)}
     there = [package.name for package in packages if _there(package)]

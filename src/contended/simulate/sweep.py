@@ -183,7 +183,8 @@ def connected(distributed: Any, address: str | None, most: int) -> Iterator[Any]
                             local_directory=os.environ.get("TMPDIR"),
                         )
                         stack.enter_context(cluster)
-                    yield stack.enter_context(distributed.Client(cluster))
+                        client = stack.enter_context(distributed.Client(cluster))
+                    yield client
                 return
             _probe(address)
             try:
@@ -198,7 +199,7 @@ def connected(distributed: Any, address: str | None, most: int) -> Iterator[Any]
 
 @contextlib.contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Ctrl-C waits until the block is done: a cluster that is half there cannot be taken down."""
+    """Ctrl-C waits until the block is done: what is half there cannot be taken down."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
