@@ -10,7 +10,7 @@ ARGS ?=
 # The chapters measure, so nothing runs beside anything else, whatever -j says.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help book html test lab labs kernels record doctor bench clean distclean
+.PHONY: help book html test check style lab labs kernels record doctor bench clean distclean
 
 # Start-up files in a reader's IPython profile are not part of the book.
 export IPYTHONDIR := $(CURDIR)/_build/ipython
@@ -22,13 +22,26 @@ book: $(VENV)/.book html ## install what the book needs, run the chapters, rende
 
 # The tests build the book with this rule and their own Python (PY=...), so there is one command.
 html:
-	@"$(PY)" -m contended.book
+	@"$(PY)" -m contended.book $(ARGS)
 
-test: $(VENV)/.dev ## check style and types, build the book, run all tests (ARGS='-k word')
+# Two at a time: no two measurements run at once (contended.runner sees to it), and none is judged
+# by its time alone.
+BRISK := -n 2 --dist loadfile -m 'not check'
+
+test: $(VENV)/.dev style ## style, types, all tests of some minutes or less (ARGS='-k word')
+	$(PY) -m pytest $(BRISK) $(ARGS)
+
+# The second half runs whatever became of the first, so that one run names all that is wrong.
+check: $(VENV)/.dev style ## the same, and all the rest: chapters run, kernels built and booted, labs graded
+	@status=0; \
+	$(PY) -m pytest $(BRISK) $(ARGS) || status=$$?; \
+	$(PY) -m pytest -m check $(ARGS) || status=$$?; \
+	exit $$status
+
+style: $(VENV)/.dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m pytest $(ARGS)
 
 # The server's root is the whole tree, so that the models' C can be edited beside the chapters.
 lab: $(VENV)/.book ## open the chapters in JupyterLab

@@ -47,8 +47,16 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+BOOTED = {"kernel", "origin"}
+"""Fixtures that need a kernel of the lab, which takes minutes to build."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The book first, as a reader builds it: before there is any kernel of the lab."""
+    """Leave to `make check` what boots; the book first, before there is any kernel of the lab."""
+    for item in items:
+        if BOOTED & set(getattr(item, "fixturenames", ())):
+            item.add_marker("check")
     items.sort(key=lambda item: "book" not in getattr(item, "fixturenames", ()))
 
 
@@ -58,11 +66,18 @@ def root() -> Path:
     return ROOT
 
 
-@pytest.fixture(scope="session")
-def book(root: Path) -> Path:
+@pytest.fixture(scope="session", params=["recorded", pytest.param("live", marks=pytest.mark.check)])
+def book(root: Path, request: pytest.FixtureRequest) -> Path:
     """The directory of the rendered book, built now by the Makefile's own command."""
+    recorded = request.param == "recorded"
     done = subprocess.run(
-        ["make", "--no-print-directory", "html", f"PY={sys.executable}"],
+        [
+            "make",
+            "--no-print-directory",
+            "html",
+            f"PY={sys.executable}",
+            f"ARGS={'--recorded' if recorded else ''}",
+        ],
         cwd=root,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -72,4 +87,6 @@ def book(root: Path) -> Path:
     )
     # One failure that shows the build's own words, rather than one traceback for each test.
     assert done.returncode == 0, f"the book does not build:\n{done.stdout[-6000:]}"
-    return root / "_build" / "html"
+    if recorded:
+        assert "claims about time missed" not in done.stdout, "a recorded run misses a claim"
+    return root / "_build" / ("recorded/html" if recorded else "html")
