@@ -27,7 +27,7 @@ from contended.runner import RunFailed
 from contended.today import NotAllowed
 
 RECORDED = "CONTENDED_RECORDED"
-"""Set to 1 to show the reference runs and measure nothing: the same chapter on any machine."""
+"""Set to 1 to show the reference runs, which are the same on any machine, and measure nothing."""
 
 FRESH = "CONTENDED_RUNS"
 """Names the folder where the book's build keeps what it measures, for the scoreboard."""
