@@ -47,15 +47,15 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
-BOOTED = {"kernel", "origin"}
-"""Fixtures that need a kernel of the lab, which takes minutes to build."""
+LONG = {"batch", "kernel", "origin"}
+"""Fixtures that take minutes: kernels of the lab, all attacks on the grader."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to `make check` what boots; the book first, before there is any kernel of the lab."""
+    """Leave to `make check` what takes minutes; the book first, before there is any kernel."""
     for item in items:
-        if BOOTED & set(getattr(item, "fixturenames", ())):
+        if LONG & set(getattr(item, "fixturenames", ())):
             item.add_marker("check")
     items.sort(key=lambda item: "book" not in getattr(item, "fixturenames", ()))
 

@@ -220,7 +220,13 @@ def watch(page: BrowserPage, site: str) -> list[str]:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")
-@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [
+        pytest.param(1280, 900, id="desktop", marks=pytest.mark.check),
+        pytest.param(390, 844, id="phone"),
+    ],
+)
 def test_pages_in_a_browser(
     book: Path, pages: dict[Path, Page], site: str, width: int, height: int
 ) -> None:

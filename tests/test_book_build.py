@@ -106,6 +106,7 @@ def small(tmp_path: Path, root: Path) -> Book:
     return Book(tree)
 
 
+@pytest.mark.check
 def test_a_line_for_each_chapter_and_then_where_the_book_is(small: Book) -> None:
     small.chapter("00-one", "First", "print('out' + 'put')", MISSED)
     small.chapter("01-two", "Second", HELD)
@@ -147,6 +148,7 @@ def test_the_status_page_counts_claims_about_time(small: Book) -> None:
     assert "0 of 2 claims about time missed in this build." in small.page("docs/status")
 
 
+@pytest.mark.check
 def test_an_edit_of_prose_is_shown_without_a_run(small: Book) -> None:
     small.chapter("00-one", "First", "print('out' + 'put')", prose="Old prose.")
     assert small.build().returncode == 0
@@ -182,7 +184,7 @@ SHOWN = """\
 """
 
 
-@pytest.mark.parametrize("by", ["make book", "sphinx-build"])
+@pytest.mark.parametrize("by", ["make book", pytest.param("sphinx-build", marks=pytest.mark.check)])
 def test_a_cell_that_fails_is_shown_and_the_other_chapters_run(small: Book, by: str) -> None:
     small.chapter("00-one", "First", "print(1)")
     small.chapter("01-two", "Second", "print('so' + ' far')", FAILING)
@@ -220,6 +222,7 @@ def test_a_cell_that_fails_is_shown_and_the_other_chapters_run(small: Book, by: 
     assert left == ["00-one.json", "01-two.json", "04-five.json"]
 
 
+@pytest.mark.check
 def test_a_warning_fails_every_build_until_it_is_mended(small: Book) -> None:
     small.chapter("00-one", "First", "1", prose="{doc}`nowhere`")
     for _ in range(2):
@@ -267,6 +270,7 @@ def started(small: Book) -> Iterator[subprocess.Popen[str]]:
             build.communicate(timeout=60)
 
 
+@pytest.mark.check
 def test_ctrl_c_leaves_what_ran_and_no_kernel(small: Book) -> None:
     small.chapter("00-one", "First", "print('out' + 'put')")
     with started(small) as build:
@@ -286,6 +290,7 @@ def test_ctrl_c_leaves_what_ran_and_no_kernel(small: Book) -> None:
     assert "[ 1/2] 00 First ... unchanged" in done.stdout
 
 
+@pytest.mark.check
 def test_two_builds_of_one_tree_do_not_run_at_once(small: Book) -> None:
     with started(small):
         done = small.build()
@@ -294,6 +299,7 @@ def test_two_builds_of_one_tree_do_not_run_at_once(small: Book) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.check
 def test_after_a_build_that_was_killed_every_page_is_written_again(small: Book) -> None:
     small.chapter("00-one", "First", "print(1)")
     assert small.build().returncode == 0
@@ -305,6 +311,7 @@ def test_after_a_build_that_was_killed_every_page_is_written_again(small: Book) 
     assert "First" in page.read_text()
 
 
+@pytest.mark.check
 def test_a_damaged_record_of_a_run_is_run_again(small: Book) -> None:
     small.chapter("00-one", "First", "import os\nprint('process', os.getpid())")
     assert small.build().returncode == 0
@@ -350,6 +357,7 @@ def in_namespace(small: Book, script: str) -> subprocess.CompletedProcess[str]:
     return small.build(*unshare, "sh", "-c", script, "sh", *small.command)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("where", ["in a chapter", "in the pages"])
 def test_a_full_disk_is_one_line_and_the_next_run_goes_on(small: Book, where: str) -> None:
     (small.tree / "_build").mkdir()

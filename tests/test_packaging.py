@@ -254,4 +254,4 @@ def test_ci_installs_what_the_doctor_names(root: Path) -> None:
     script = (root / ".ci" / "run").read_text(encoding="utf-8")
     assert "contended.doctor --packages" in script
     assert "chromium" not in script
-    assert "make --no-print-directory test" in script
+    assert "make --no-print-directory check" in script

@@ -140,6 +140,7 @@ def test_importing_the_course_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.check
 @pytest.mark.usefixtures("boxes")
 def test_nbgrader_releases_and_grades_it_as_usual(toys: Path, tmp_path: Path) -> None:
     place = tmp_path / "course"

@@ -61,6 +61,7 @@ def test_bad_input_is_reported_and_the_batch_goes_on(toys: Path, tmp_path: Path)
     assert toylabs.RIGHT_TOTAL in sources
 
 
+@pytest.mark.check
 @pytest.mark.usefixtures("boxes")
 def test_a_killed_grader_goes_on_where_it_was(toys: Path, tmp_path: Path) -> None:
     there, out = tmp_path / "in", tmp_path / "out"
@@ -220,6 +221,7 @@ def test_a_damaged_grade_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("boxes")
 # Dask closes sockets and loops in its own time; pytest makes errors of such warnings.
+@pytest.mark.check
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

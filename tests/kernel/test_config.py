@@ -84,6 +84,7 @@ def test_nothing_of_the_caller_gets_into_a_build(monkeypatch: pytest.MonkeyPatch
     assert seen["KBUILD_BUILD_HOST"] == seen["KBUILD_BUILD_USER"] == "contended"
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", ["base", "debug", "up"])
 def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path) -> None:
     """`config.write` itself checks every option against the real kconfig."""

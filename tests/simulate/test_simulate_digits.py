@@ -79,6 +79,7 @@ def test_each_python_that_is_here_gives_the_recorded_digits(python: str, root: P
     assert seen == {name: record.get(name) for name in seen}
 
 
+@pytest.mark.check
 def test_a_processor_without_vectors_gives_the_recorded_digits(root: Path, tmp_path: Path) -> None:
     """NumPy's vector code, OpenBLAS's and libm's kernels and numba's target are all turned down."""
     import numpy as np

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import eventually
+from support import eventually, raced
 
 from contended import cli
 from contended.errors import ContendedError, UsageError
@@ -208,6 +208,8 @@ def test_other_commands_do_not_pay_for_it() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
+@pytest.mark.check
+@raced
 def test_an_interrupt_is_one_line_and_leaves_nobody(tmp_path: Path) -> None:
     target = tmp_path / "rows.parquet"
     words = ["lockref-degrade", "--cpus", "512", "--seeds", "900", "--parquet", str(target)]
