@@ -24,7 +24,7 @@ book: $(VENV)/.book html ## install what the book needs, run the chapters, rende
 html:
 	@"$(PY)" -m contended.book $(ARGS)
 
-# Two at a time: no two measurements run at once (contended.runner sees to it), and none is judged
+# Two at a time: no two measurements run at once (contended.measure.runner sees to it), and none is judged
 # by its time alone.
 BRISK := -n 2 --dist loadfile -m 'not check'
 

@@ -24,7 +24,7 @@ extensions = [
     "contended.book.chapters",
     "contended.book.mathml",
     "contended.book.status",
-    "contended.scoreboard.page",
+    "contended.book.scoreboard",
 ]
 
 # What is part of the book; everything else in the tree is not looked at.

@@ -16,8 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from contended.kernel import boot, build, plugin, variants
+from contended.kernel import boot, build, variants
 from contended.kernel.build import Kernel
+from contended.profile import plugin
 
 KERNEL = "open-creat-unlazy/before"
 VCPUS, OPS = 4, 3000

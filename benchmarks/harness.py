@@ -14,9 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from contended import machine, models, native, stats
-from contended.measure import SCHEDS
-from contended.runner import Config, Runner
+from contended import cc, machine, stats
+from contended.measure import models, native
+from contended.measure.measurement import SCHEDS
+from contended.measure.runner import Config, Runner
 
 HERE = Path(__file__).resolve().parent
 RATIO = (0.98, 1.02)
@@ -28,7 +29,7 @@ def compile_standalone(where: Path) -> Path:
     program = where / "standalone"
     flags = [flag for flag in native.FLAGS if flag not in ("-fPIC", "-shared")]
     subprocess.run(
-        [native.compiler().command, *flags, "-o", str(program), str(HERE / "standalone.c")],
+        [cc.compiler().command, *flags, "-o", str(program), str(HERE / "standalone.c")],
         check=True,
     )
     return program

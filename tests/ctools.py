@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from contended import native
+from contended import cc, tree
+from contended.measure import native
 
-ROOT = native.home()
+ROOT = tree.home()
 C = ROOT / "tests" / "c"
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{ROOT / 'csrc'}"]
 
@@ -33,7 +34,7 @@ def libraries(slug: str) -> tuple[str, ...]:
 def compile_c(out: Path, source: Path, *flags: str, link: tuple[str, ...] = ()) -> Path:
     """Compile without a warning; skipped if this compiler lacks a sanitizer's runtime."""
     run = subprocess.run(
-        [native.compiler().command, *STRICT, *flags, "-o", str(out), str(source), *link],
+        [cc.compiler().command, *STRICT, *flags, "-o", str(out), str(source), *link],
         capture_output=True,
         text=True,
         check=False,

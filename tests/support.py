@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from contended import native
+from contended import tree
 from contended.measure import measure
-from contended.results import Measurement, Provenance, Sample
+from contended.measure.results import Measurement, Provenance, Sample
 
 MODELS = Path(__file__).resolve().parent / "models"
 CPUS = sorted(os.sched_getaffinity(0))
@@ -199,7 +199,7 @@ class Cli:
 
 def make_home(where: Path, *models: str) -> Path:
     """A copy of csrc with three of its models, and models of tests/models added to it."""
-    shutil.copytree(native.home() / "csrc", where / "csrc")
+    shutil.copytree(tree.home() / "csrc", where / "csrc")
     for file in (where / "csrc" / "models").glob("*.c"):
         if file.stem not in ("lockref_degrade", "measuring", "pingpong"):
             file.unlink()

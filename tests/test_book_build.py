@@ -28,8 +28,8 @@ STATUS = """# Status
 ```{book-chapters}
 ```
 """
-MISSED = "from contended.claims import timed\ntimed('it \"flies\"', lambda: 0.5, above=1)"
-HELD = "from contended.claims import timed\ntimed('it flies', lambda: 2, above=1)"
+MISSED = "from contended.show.claims import timed\ntimed('it \"flies\"', lambda: 0.5, above=1)"
+HELD = "from contended.show.claims import timed\ntimed('it flies', lambda: 2, above=1)"
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def tree(tmp_path: Path) -> Path:
         "csrc/guest/init.c",
         "csrc/qemu/coherence.c",
         "patches/config/base.config",
-        "src/contended/cases.toml",
+        "src/contended/register.toml",
         "src/contended/__pycache__/stats.pyc",
         "csrc/harness.h",
         "csrc/models/pingpong.c",
@@ -73,7 +73,7 @@ SHARED = {
     "constraints.txt",
     "csrc/harness.h",
     "csrc/models/pingpong.c",
-    "src/contended/cases.toml",
+    "src/contended/register.toml",
     "src/contended/stats.py",
 }
 MOUNT_HASH = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from contended import btf
-from contended.btf import Btf, Member
 from contended.errors import ContendedError, UsageError
+from contended.measure import btf
+from contended.measure.btf import Btf, Member
 
 
 class Types:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contended import cases
+from contended import register
 from contended.errors import ContendedError, UsageError
 
 ROOT = Path(__file__).parents[1]
@@ -70,19 +70,19 @@ def bibliography() -> dict[str, str]:
 
 
 def test_nine_cases_in_chapter_order() -> None:
-    assert cases.slugs() == SLUGS
-    assert [case.chapter for case in cases.all()] == list(range(2, 11))
+    assert register.slugs() == SLUGS
+    assert [case.chapter for case in register.all()] == list(range(2, 11))
 
 
 def test_names_follow_from_the_slug() -> None:
-    case = cases.get("lockref-degrade")
+    case = register.get("lockref-degrade")
     assert case.model == "lockref_degrade.c"
     assert case.notebook == "02-lockref-degrade"
 
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_case_is_complete_and_cited(slug: str) -> None:
-    case = cases.get(slug)
+    case = register.get(slug)
     keys = bibliography()
     assert case.bug.endswith(".")
     assert case.outcome.summary.endswith(".")
@@ -94,7 +94,7 @@ def test_case_is_complete_and_cited(slug: str) -> None:
 
 
 def test_seed_agrees_with_the_bibliography() -> None:
-    for case in cases.all():
+    for case in register.all():
         entry = bibliography()[case.seed.key]
         assert f"author = {{{case.seed.author}}}" in entry
         assert f"url = {{{case.seed.url}}}" in entry
@@ -106,7 +106,7 @@ def test_seed_agrees_with_the_bibliography() -> None:
 
 
 def test_summaries_name_only_commits_that_are_listed() -> None:
-    for case in cases.all():
+    for case in register.all():
         named = set(re.findall(r"\b[0-9a-f]{12,40}\b", case.outcome.summary))
         assert named <= {step.commit for step in case.outcome.steps}
 
@@ -117,26 +117,26 @@ def test_every_bibliography_entry_can_be_found() -> None:
 
 
 def test_what_no_source_confirms_is_marked() -> None:
-    marked = {case.slug for case in cases.all() if case.outcome.unverified}
+    marked = {case.slug for case in register.all() if case.outcome.unverified}
     assert marked == {"mount-propagation", "proc-mounts-seek", "mount-hash"}
 
 
 def test_published_ratios() -> None:
-    stat = cases.get("dentry-false-sharing").figure("stat-same-file")
+    stat = register.get("dentry-false-sharing").figure("stat-same-file")
     # the cover letter says +55%, cut off rather than rounded
     assert stat.ratio("after", "before") == pytest.approx((1.5567, 1.5567), abs=1e-4)
-    opens = cases.get("open-creat-unlazy").figure("open-close-64-mounts")
+    opens = register.get("open-creat-unlazy").figure("open-close-64-mounts")
     assert opens.ratio("before", "after") == pytest.approx((50 / 15, 55 / 10))
 
 
 def test_fix_that_helps_few_hurts_many() -> None:
-    case = cases.get("lockref-degrade")
+    case = register.get("lockref-degrade")
     assert case.figure("spin-24-workers").ratio("after", "before")[0] > 3
     assert case.figure("spin-192-workers").ratio("after", "before")[1] < 1 / 3
 
 
 def test_values() -> None:
-    (case,) = cases.parse(SMALL)
+    (case,) = register.parse(SMALL)
     figure = case.figure("a-figure")
     before, after = figure.values
     assert (before.low, before.high, before.middle, before.plus_minus) == (50, 55, 52.5, None)
@@ -146,7 +146,7 @@ def test_values() -> None:
 
 
 def test_json() -> None:
-    listed = json.loads(json.dumps([dataclasses.asdict(case) for case in cases.all()]))
+    listed = json.loads(json.dumps([dataclasses.asdict(case) for case in register.all()]))
     assert [case["slug"] for case in listed] == list(SLUGS)
     assert listed[1]["published"][0]["values"][0]["low"] == 5038006
     assert listed[1]["seed"]["date"] == "2024-06-13"
@@ -155,14 +155,14 @@ def test_json() -> None:
 @pytest.mark.parametrize("name", ["", "nonesuch", "lockref_degrade", "LOCKREF-DEGRADE"])
 def test_unknown_case_lists_the_choices(name: str) -> None:
     with pytest.raises(UsageError) as caught:
-        cases.get(name)
+        register.get(name)
     message = str(caught.value)
     assert "\n" not in message
     assert all(slug in message for slug in SLUGS)
 
 
 def test_unknown_figure_and_value_list_the_choices() -> None:
-    case = cases.get("dentry-false-sharing")
+    case = register.get("dentry-false-sharing")
     with pytest.raises(UsageError, match=r"'x'; it has: stat-same-file$"):
         case.figure("x")
     with pytest.raises(UsageError, match=r"'x'; it has: before, after$"):
@@ -170,7 +170,7 @@ def test_unknown_figure_and_value_list_the_choices() -> None:
 
 
 def test_no_ratio_over_zero() -> None:
-    (case,) = cases.parse(SMALL.replace("low = 50", "low = 0"))
+    (case,) = register.parse(SMALL.replace("low = 50", "low = 0"))
     with pytest.raises(UsageError, match="no ratio"):
         case.figure("a-figure").ratio("after", "before")
 
@@ -224,7 +224,7 @@ SECOND = SMALL[SMALL.index("[[case]]") :]
 def test_broken_register_is_refused(old: str, new: str, says: str) -> None:
     assert old in SMALL
     with pytest.raises(ContendedError) as caught:
-        cases.parse(SMALL.replace(old, new, 1))
+        register.parse(SMALL.replace(old, new, 1))
     message = str(caught.value)
     assert says in message
     assert "\n" not in message
@@ -233,7 +233,7 @@ def test_broken_register_is_refused(old: str, new: str, says: str) -> None:
 
 def test_message_says_where() -> None:
     with pytest.raises(ContendedError) as caught:
-        cases.parse(SMALL.replace("high = 55", "high = 45"))
+        register.parse(SMALL.replace("high = 55", "high = 45"))
     assert str(caught.value) == (
         "cases.toml: case a-case: published a-figure: values before: low 50 is above high 45"
     )
@@ -242,7 +242,7 @@ def test_message_says_where() -> None:
 def test_import_reads_nothing_and_pulls_in_nothing_heavy() -> None:
     code = (
         "import sys; from contended import cases; "
-        "assert cases.all.cache_info().currsize == 0; cases.all(); "
+        "assert register.all.cache_info().currsize == 0; register.all(); "
         "print([m for m in ('numpy', 'matplotlib', 'pydantic', 'scipy') if m in sys.modules])"
     )
     done = subprocess.run(

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from contended import claims, stats
-from contended.claims import Claim, timed
+from contended import stats
 from contended.errors import ContendedError
+from contended.show import claims
+from contended.show.claims import Claim, timed
 
 
 @dataclass(frozen=True)

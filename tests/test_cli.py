@@ -26,7 +26,8 @@ from support import (
     without_sched_fifo,
 )
 
-from contended import cases, native, results
+from contended import register
+from contended.measure import native, results
 
 QUICK = ("--repeats", "1", "--threads", "1")
 
@@ -480,9 +481,9 @@ def test_interrupted_while_compiling(cli: Cli, tmp_path: Path) -> None:
 def test_cases(cli: Cli) -> None:
     done = cli.run("cases")
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 1 + len(cases.all()) == 10
+    assert len(done.stdout.splitlines()) == 1 + len(register.all()) == 10
     listed = json.loads(cli.run("cases", "--json").stdout)
-    assert [case["slug"] for case in listed] == [case.slug for case in cases.all()]
+    assert [case["slug"] for case in listed] == [case.slug for case in register.all()]
 
 
 def test_doctor_json(cli: Cli) -> None:

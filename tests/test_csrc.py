@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ctools import C, compile_c, execute, libraries, mutant, runner
 
-from contended import native
+from contended.measure import native
 
 MODELS = native.available()
 LOCKS = ("tas", "ticket", "queued")

@@ -9,10 +9,10 @@ import pytest
 from ctools import execute, mutant, oracle, runner
 from support import brief, raced, two_cpus
 
-from contended import draw, models, native
 from contended.errors import UsageError
-from contended.measure import measure
-from contended.models import Field
+from contended.measure import measure, models, native
+from contended.measure.models import Field
+from contended.show import draw
 
 SLUG = "dentry-false-sharing"
 LINE = 64

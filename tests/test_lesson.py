@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from support import make_home
 
-from contended import claims, lesson, results
 from contended.errors import ContendedError
-from contended.measure import TooFewCpus, measure
-from contended.results import Failure, Measurement
-from contended.runner import RunFailed
+from contended.measure import TooFewCpus, measure, results
+from contended.measure.results import Failure, Measurement
+from contended.measure.runner import RunFailed
+from contended.show import claims, lesson
 
 
 @pytest.fixture(scope="module")

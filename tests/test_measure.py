@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from support import CPUS, MODELS, raced, two_cpus
 
-from contended import machine, models, native
-from contended import measure as measuring
+from contended import cc, machine
 from contended.errors import ContendedError, UsageError
-from contended.measure import TooFewCpus, measure, pingpong
-from contended.results import Measurement
-from contended.runner import Config, Run, Runner
+from contended.measure import TooFewCpus, measure, models
+from contended.measure import measurement as measuring
+from contended.measure.measurement import pingpong
+from contended.measure.results import Measurement
+from contended.measure.runner import Config, Run, Runner
 
 # Short slices: what is tested here does not get truer with time.
 QUICK: dict[str, Any] = {"slices": 3, "slice_ms": 1.0, "warmup_ms": 1.0, "repeats": 2}
@@ -338,13 +339,13 @@ def test_pingpong_without_fixed_work_says_what_to_do() -> None:
 def test_provenance_is_of_this_machine(tmp_path: Path) -> None:
     import platform
 
-    from contended import results
+    from contended.measure import results
 
     measured = measure("measuring", variants=["kept"], threads=[1], **QUICK)
     where = measured.provenance
     assert where.cpus_allowed == CPUS
     assert where.kernel == platform.release()
-    assert where.compiler == native.compiler().version
+    assert where.compiler == cc.compiler().version
     assert where.seconds > 0
     assert where.scheduler.startswith(("SCHED_FIFO", "SCHED_OTHER"))
     measured.save(tmp_path / "run.json")

@@ -9,10 +9,10 @@ import pytest
 from ctools import execute, mutant, oracle, runner
 from support import counted
 
-from contended import native, stats
+from contended import stats
 from contended.errors import UsageError
-from contended.measure import measure
-from contended.results import Measurement
+from contended.measure import measure, native
+from contended.measure.results import Measurement
 
 SLUG = "mount-hash"
 SIZES = (1000, 3000, 10_000, 30_000, 100_000)

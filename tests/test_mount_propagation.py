@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from ctools import execute, mutant, oracle, runner
 
-from contended import draw, native, stats
+from contended import stats
 from contended.errors import UsageError
-from contended.measure import measure
-from contended.results import Measurement
+from contended.measure import measure, native
+from contended.measure.results import Measurement
+from contended.show import draw
 
 SLUG = "mount-propagation"
 SHAPES = {"recipe": 0, "shared-root": 1, "itself": 2, "outside": 3}

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from support import MODELS, eventually, make_home
 
-from contended import models, native
+from contended import cc, tree
 from contended.errors import ContendedError, UsageError
+from contended.measure import models, native
 
 
 @pytest.fixture
@@ -25,9 +26,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home and a cache of this test's own."""
     monkeypatch.setenv("CONTENDED_HOME", str(make_home(tmp_path / "home", "hostile")))
     monkeypatch.setenv("CONTENDED_CACHE", str(tmp_path / "cache"))
-    native.compiler.cache_clear()
+    cc.compiler.cache_clear()
     yield tmp_path / "home"
-    native.compiler.cache_clear()
+    cc.compiler.cache_clear()
 
 
 def cached(home: Path) -> list[Path]:
@@ -70,12 +71,12 @@ def test_another_compiler_builds_again(
     wrapper = tmp_path / "other-cc"
     wrapper.write_text(
         '#!/bin/sh\n[ "$1" = --version ] && { echo other 2.0; exit; }\n'
-        f'exec {native.compiler().command} "$@"\n'
+        f'exec {cc.compiler().command} "$@"\n'
     )
     wrapper.chmod(0o755)
     monkeypatch.setenv("CC", str(wrapper))
-    native.compiler.cache_clear()
-    assert native.compiler() == native.Compiler(str(wrapper), "other 2.0")
+    cc.compiler.cache_clear()
+    assert cc.compiler() == cc.Compiler(str(wrapper), "other 2.0")
     assert native.build("measuring") != first
 
 
@@ -137,10 +138,10 @@ def test_a_build_that_is_killed_is_never_taken_for_a_whole_one(
     # The same compiler as far as the digest knows, but working now.
     slow.write_text(
         '#!/bin/sh\n[ "$1" = --version ] && { echo slow 1.0; exit; }\n'
-        f'exec {native.compiler().command} "$@"\n'
+        f'exec {cc.compiler().command} "$@"\n'
     )
     monkeypatch.setenv("CC", str(slow))
-    native.compiler.cache_clear()
+    cc.compiler.cache_clear()
     library = native.build("measuring")
     assert library.read_bytes() != b"half"
     assert models.describe("measuring").slug == "measuring"
@@ -165,7 +166,7 @@ def test_what_is_no_model_is_refused(home: Path, name: str, reason: str) -> None
 
 
 def test_the_declarations_hold_all_that_the_header_declares() -> None:
-    text = (native.home() / "csrc" / "abi.h").read_text()
+    text = (tree.home() / "csrc" / "abi.h").read_text()
     declared = native.declarations()
     assert "#include" not in declared
     assert "#define CT_ABI" in declared
@@ -179,9 +180,9 @@ def test_where_the_cache_is(variable: str, tmp_path: Path, monkeypatch: pytest.M
     for name in ("CONTENDED_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/somewhere")
-    assert native.cache_dir() == Path("/somewhere/.cache/contended")
+    assert tree.cache_dir() == Path("/somewhere/.cache/contended")
     monkeypatch.setenv(variable, str(tmp_path))
-    assert native.cache_dir() in (tmp_path, tmp_path / "contended")
+    assert tree.cache_dir() in (tmp_path, tmp_path / "contended")
 
 
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +193,7 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", no_home)
     with pytest.raises(ContendedError, match="set CONTENDED_CACHE"):
-        native.cache_dir()
+        tree.cache_dir()
 
 
 def test_the_empty_operation_is_a_bare_loop(home: Path) -> None:

@@ -10,10 +10,9 @@ import pytest
 from ctools import execute, mutant, oracle
 from support import counted, raced, two_cpus
 
-from contended import native
 from contended.errors import UsageError
-from contended.measure import measure
-from contended.results import Measurement
+from contended.measure import measure, native
+from contended.measure.results import Measurement
 
 SLUG = "open-creat-unlazy"
 # A reference that is never dropped.

@@ -9,9 +9,8 @@ import pytest
 from ctools import execute, mutant, oracle, runner
 from support import brief, two_cpus
 
-from contended import native
 from contended.errors import UsageError
-from contended.measure import measure
+from contended.measure import measure, native
 
 SLUG = "overlay-creds"
 COUNTED = ("before", "own-line")

@@ -11,10 +11,10 @@ import pytest
 from ctools import execute, mutant, oracle
 from support import counted
 
-from contended import native, stats
+from contended import stats
 from contended.errors import UsageError
-from contended.measure import measure
-from contended.results import Measurement
+from contended.measure import measure, native
+from contended.measure.results import Measurement
 
 SLUG = "percpu-area-map"
 SMALL, LARGE = (512, 1024, 2048, 4096), (16384, 131072, 1048576)

@@ -26,9 +26,11 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from support import PROVENANCE, sample
 
-from contended import plot, results, stats
+from contended import stats
 from contended.errors import ContendedError, UsageError
-from contended.results import Measurement, Sample
+from contended.measure import results
+from contended.measure.results import Measurement, Sample
+from contended.show import plot
 
 MEDIANS = {
     ("before", "calm"): 8.4e6,
@@ -355,7 +357,8 @@ def test_the_readers_settings_do_not_leak_in_and_ours_do_not_leak_out() -> None:
 
 def test_import_and_use_leave_pyplot_and_backend_alone() -> None:
     code = (
-        "import sys, contended.plot as p; assert 'matplotlib' not in sys.modules, 'eager import'\n"
+        "import sys, contended.show.plot as p\n"
+        "assert 'matplotlib' not in sys.modules, 'eager import'\n"
         "import matplotlib as m; before = m.rcParams._get('backend')\n"
         "p.sweep([1, 2], {'a': [[1], [2]]}, 'x', 'y', 't').svg()\n"
         "assert m.rcParams._get('backend') is before, 'backend changed'\n"

@@ -11,10 +11,10 @@ import pytest
 from ctools import execute, mutant, oracle
 from support import counted
 
-from contended import native, stats
+from contended import stats
 from contended.errors import UsageError
-from contended.measure import measure
-from contended.results import Measurement
+from contended.measure import measure, native
+from contended.measure.results import Measurement
 
 SLUG = "proc-mounts-seek"
 SIZES = (2000, 4000, 8000)

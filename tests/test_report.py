@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from support import PROVENANCE, sample
 
-from contended import report, results
-from contended.results import Failure, Measurement, Sample
+from contended.measure import results
+from contended.measure.results import Failure, Measurement, Sample
+from contended.show import report
 
 
 def slow_of(value: float, *, repeat: int, ops: int = 100, slow: int = 0) -> Sample:

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import PROVENANCE, sample
 
-from contended import results
 from contended.errors import ContendedError
-from contended.results import Failure, Measurement, Sample
+from contended.measure import results
+from contended.measure.results import Failure, Measurement, Sample
 
 
 def measurement(

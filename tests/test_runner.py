@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 from support import CPUS, MODELS, Cli, children, eventually, two_cpus
 
-from contended import models, native
-from contended import runner as runners
+from contended import tree
 from contended.errors import ContendedError, UsageError
-from contended.models import Model
-from contended.runner import Config, RunFailed, Runner
+from contended.measure import models
+from contended.measure import runner as runners
+from contended.measure.models import Model
+from contended.measure.runner import Config, RunFailed, Runner
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     cache = tmp_path_factory.mktemp("runner")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTENDED_CACHE", str(cache))
-        yield Cli(native.home(), cache)
+        yield Cli(tree.home(), cache)
 
 
 @pytest.fixture(scope="module")

@@ -14,15 +14,17 @@ from pathlib import Path
 import pytest
 from support import make_home, one_line
 
-from contended import cases, claims, lesson, results
+from contended import register
+from contended.book import scoreboard
 from contended.cli import main
 from contended.errors import ContendedError
-from contended.measure import TooFewCpus
-from contended.results import Measurement
-from contended.scoreboard import board, page, simulated
+from contended.measure import TooFewCpus, results
+from contended.measure.results import Measurement
+from contended.scoreboard import board, simulated
 from contended.scoreboard.board import Entry
 from contended.scoreboard.evidence import EVIDENCE, Count, Evidence, Lab, Ratio
 from contended.scoreboard.readings import Runs
+from contended.show import claims, lesson
 from contended.simulate import predict
 from contended.simulate.predict import Predicted, prediction
 
@@ -40,17 +42,17 @@ def entries(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Entry
 
 def test_every_published_number_has_a_row(entries: tuple[Entry, ...]) -> None:
     shown = {(e.slug, e.figure, row.name) for e in entries for row in e.rows}
-    for case in cases.all():
+    for case in register.all():
         for figure in case.published:
             for value in figure.values:
                 assert (case.slug, figure.id, value.name) in shown
         for kept in simulated.load(case.slug):
             assert (case.slug, kept.figure, kept.name) in shown
-    assert len(entries) == sum(len(case.published) for case in cases.all())
+    assert len(entries) == sum(len(case.published) for case in register.all())
 
 
 def test_the_evidence_is_of_figures_that_there_are() -> None:
-    assert EVIDENCE.keys() == {(c.slug, p.id) for c in cases.all() for p in c.published}
+    assert EVIDENCE.keys() == {(c.slug, p.id) for c in register.all() for p in c.published}
     for about in EVIDENCE.values():
         # either a reading or the reason why there is none, never both
         assert bool(about.userspace) != bool(about.no_userspace)
@@ -127,7 +129,7 @@ def test_one_reading_that_disagrees_decides(
 ) -> None:
     """A published number that nobody here sees turns its row, and no other."""
     monkeypatch.setenv("CONTENDED_HOME", str(root))
-    case = cases.get("mount-hash")
+    case = register.get("mount-hash")
     figure = case.published[0]
     wrong = replace(figure.value("before"), low=512.0, high=512.0)
     changed = replace(figure, values=(wrong, *figure.values[1:]))
@@ -143,7 +145,7 @@ def test_one_reading_that_disagrees_decides(
 # --- records and live runs -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("slug", cases.slugs())
+@pytest.mark.parametrize("slug", register.slugs())
 def test_the_recorded_predictions_are_what_is_simulated_now(slug: str) -> None:
     for kept, fresh in zip(simulated.load(slug), prediction(slug).rows, strict=True):
         assert _words(kept) == _words(fresh), f"run {simulated.COMMAND}"
@@ -242,7 +244,7 @@ def test_a_reading_of_a_value_that_there_is_not(
         no_kernel="n",
         note="n",
     )
-    case = cases.get("mount-propagation")
+    case = register.get("mount-propagation")
     with pytest.raises(ContendedError, match="has no value 'afterwards'"):
         board._entry(
             case, case.published[0], about, Runs(case.slug), simulated.load(case.slug), "u"
@@ -258,7 +260,7 @@ def test_the_command_prints_every_figure(
     monkeypatch.setenv("CONTENDED_HOME", str(root))
     assert main(["scoreboard"]) == 0
     out = capsys.readouterr().out
-    for case in cases.all():
+    for case in register.all():
         for figure in case.published:
             assert f"{case.slug}: {figure.id}\n" in out
     assert re.search(
@@ -315,23 +317,23 @@ class Table(HTMLParser):
 
 
 def test_the_page_has_a_reason_for_each_row(entries: tuple[Entry, ...], root: Path) -> None:
-    text = page.html(entries, "../notebooks/")
+    text = scoreboard.html(entries, "../notebooks/")
     table = Table(text)
     assert not table.open
     rows = sum(len(entry.rows) for entry in entries)
     assert table.seen.count("details") == table.seen.count("summary") == rows
     inside = {link.partition("#")[0] for link in table.links if not link.startswith("https://")}
-    chapters = {f"../notebooks/{case.notebook}.html" for case in cases.all()}
+    chapters = {f"../notebooks/{case.notebook}.html" for case in register.all()}
     assert inside == chapters
     assert {entry.url for entry in entries} <= set(table.links)
 
 
 def test_what_is_shown_is_escaped(entries: tuple[Entry, ...]) -> None:
     nasty = replace(entries[0], what="<script>", note="<b>", no_kernel="<i>", kernel=())
-    text = page.html([nasty])
+    text = scoreboard.html([nasty])
     assert not {"<script>", "<b>", "<i>"} & set(re.findall(r"<[^>]*>", text))
 
 
 def test_the_first_page_asks_for_it(root: Path) -> None:
     assert "```{scoreboard}" in (root / "index.md").read_text()
-    assert '"contended.scoreboard.page"' in (root / "conf.py").read_text()
+    assert '"contended.book.scoreboard"' in (root / "conf.py").read_text()

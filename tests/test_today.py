@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from support import CPUS, eventually, one_line, two_cpus
 
-from contended import lesson, today
 from contended.errors import ContendedError, UsageError
-from contended.measure import TooFewCpus
-from contended.results import Measurement
+from contended.measure import TooFewCpus, today
+from contended.measure.results import Measurement
+from contended.show import lesson
 
 KINDS = ("open-creat", "stat-own", "stat-same", "access-overlay", "getppid")
 

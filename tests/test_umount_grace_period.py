@@ -14,10 +14,11 @@ import pytest
 from ctools import mutant
 from support import Cli, fed, one_line, patient, raced, two_cpus
 
-from contended import claims, doctor, lesson, native, report, stats
+from contended import cc, doctor, stats, tree
 from contended.errors import ContendedError, UsageError
-from contended.measure import measure
-from contended.results import Measurement
+from contended.measure import measure, native
+from contended.measure.results import Measurement
+from contended.show import claims, lesson, report
 
 SLUG = "umount-grace-period"
 QSBR, MEMB = 0, 1
@@ -263,9 +264,9 @@ def no_liburcu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     wrapper.chmod(0o755)
     monkeypatch.setenv("CC", str(wrapper))
     monkeypatch.setenv("CONTENDED_CACHE", str(tmp_path / "cache"))
-    native.compiler.cache_clear()
+    cc.compiler.cache_clear()
     yield wrapper
-    native.compiler.cache_clear()
+    cc.compiler.cache_clear()
 
 
 def test_without_liburcu_only_this_model_is_missing(no_liburcu: Path, tmp_path: Path) -> None:
@@ -274,7 +275,7 @@ def test_without_liburcu_only_this_model_is_missing(no_liburcu: Path, tmp_path: 
         native.build(SLUG)
     assert [p.name for p in doctor.report().missing if p.header] == ["liburcu-dev"]
     assert doctor.report().blockers("book") == ()
-    said = Cli(native.home(), tmp_path / "cache").run("measure", SLUG)
+    said = Cli(tree.home(), tmp_path / "cache").run("measure", SLUG)
     assert said.returncode == 1
     assert one_line(said.stderr).endswith("apt-get install liburcu-dev")
 

@@ -4,7 +4,7 @@
 It reads one JSON request a line and answers each with one JSON line. Every request is carried out
 in a fork of its own, so a model that crashes, spins for ever or scribbles over memory takes down
 that fork only; this process notices, says what happened, and is ready for the next request.
-`contended.runner` holds the other end.
+`contended.measure.runner` holds the other end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from contended import native
 from contended.errors import ContendedError
+from contended.measure import native
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36

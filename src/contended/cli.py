@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from contended import __version__, commandline
+from contended import __version__
+from contended.commands import commandline
 from contended.errors import ContendedError, UsageError
 
 
@@ -111,7 +112,7 @@ def _parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
 
     kernel = commands.add_parser("kernel", help="build, boot and judge patched kernels")
     if "kernel" in argv[:1]:  # the other commands should not pay for importing the kernel lab
-        from contended.kernel import commands as kernel_commands
+        from contended.commands import kernel as kernel_commands
 
         kernel_commands.fill(kernel)
     c2c = commands.add_parser(
@@ -123,17 +124,17 @@ def _parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
         profiler.fill(c2c)
     course = commands.add_parser("course", help="release, check and grade the course labs")
     if "course" in argv[:1]:
-        from contended.course import commands as course_commands
+        from contended.commands import course as course_commands
 
         course_commands.fill(course)
     simulate = commands.add_parser("simulate", help="take a case past this machine's size")
     if "simulate" in argv[:1]:
-        from contended.simulate import commands as simulate_commands
+        from contended.commands import simulate as simulate_commands
 
         simulate_commands.fill(simulate)
     scoreboard = commands.add_parser("scoreboard", help="every published number beside ours")
     if "scoreboard" in argv[:1]:
-        from contended.scoreboard import commands as scoreboard_commands
+        from contended.commands import scoreboard as scoreboard_commands
 
         scoreboard_commands.fill(scoreboard)
     return parser
@@ -150,9 +151,10 @@ def _setting(text: str) -> tuple[str, int]:
 
 
 def _cases(args: argparse.Namespace) -> int:
-    from contended import cases, report
+    from contended import register
+    from contended.show import report
 
-    known = cases.all()
+    known = register.all()
     if args.json:
         sys.stdout.write(json.dumps([asdict(case) for case in known], indent=2) + "\n")
         return 0
@@ -169,13 +171,14 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace) -> int:
-    from contended import measure, report
+    from contended.measure import measure
+    from contended.show import report
 
     _check_slug(args.slug)
     if args.json is not None:
         commandline.check_writable(args.json)
     with commandline.bar("run") as progress:
-        measurement = measure.measure(
+        measurement = measure(
             args.slug,
             variants=args.variants,
             threads=args.threads,
@@ -200,12 +203,13 @@ def _measure(args: argparse.Namespace) -> int:
 
 
 def _check_slug(slug: str) -> None:
-    from contended import cases, native
+    from contended import register
+    from contended.measure import native
 
     have = native.available()
     if slug in have:
         return
-    known = [case.slug for case in cases.all()]
+    known = [case.slug for case in register.all()]
     listed = ", ".join(have)
     if slug in known:
         raise UsageError(f"{slug} has no C model yet; what can be measured: {listed}")

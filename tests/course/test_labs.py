@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from contended import machine, native
+from contended import machine, tree
 from contended.course import grade, lab, notebook, prove, release
 from contended.errors import ContendedError
 from contended.kernel import boot, source
@@ -21,18 +21,18 @@ from contended.kernel import boot, source
 pytest_plugins = ("coursefixtures",)
 
 BRISK = "proc-mounts-seek"
-LABS = sorted(path.parent.name for path in (native.home() / "labs").glob("*/lab.toml"))
+LABS = sorted(path.parent.name for path in (tree.home() / "labs").glob("*/lab.toml"))
 
 
 def _is_patch(slug: str) -> bool:
-    return lab.load(native.home() / "labs" / slug).kind == "patch"
+    return lab.load(tree.home() / "labs" / slug).kind == "patch"
 
 
 def submissions() -> list[tuple[str, str]]:
     """The names of each lab's known submissions; grading needs a fixture, collecting does not."""
     found = []
     for slug in LABS:
-        folder = native.home() / "labs" / slug
+        folder = tree.home() / "labs" / slug
         wrong = sorted(path.parent.name for path in folder.glob("wrong/*/expected.toml"))
         found += [(slug, name) for name in ("solution", "stub", *wrong)]
     return found

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from ctools import compile_c, execute
 
-from contended import native
+from contended import tree
 from contended.course import lab
 
-LABS = native.home() / "labs"
+LABS = tree.home() / "labs"
 SLUGS = sorted(path.parent.name for path in LABS.glob("*/lab.toml"))
 C_LABS = {
     "lockref-degrade": ("lockref.c", "sim.c"),

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from contended.kernel import coherence, plugin
-from contended.kernel.coherence import Profile, Profiles, Provenance
-from contended.kernel.dwarf import Frame
-from contended.kernel.lines import Thing
+from contended.profile import coherence, plugin
+from contended.profile.coherence import Profile, Profiles, Provenance
+from contended.profile.dwarf import Frame
+from contended.profile.lines import Thing
 
 GET, PUT, LOOKUP, USER, ENTRY, SLOW = 0x1000, 0x1100, 0x2000, 0x3000, 0x4000, 0x4010
 ROOT, FILE, LOCK = 0x10040, 0x20040, 0x30000

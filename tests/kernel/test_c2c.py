@@ -14,14 +14,16 @@ import profiles as made
 import pytest
 from ctools import C, execute
 
-from contended import models, native
+from contended import cc
 from contended.errors import ContendedError, UsageError
-from contended.kernel import build, c2c, coherence, coherence_metrics, plugin, source, usermode
+from contended.kernel import build, c2c, source
 from contended.kernel.build import Kernel
-from contended.kernel.coherence import NoRegion, Profile, Profiles
-from contended.kernel.dwarf import Image
-from contended.kernel.lines import Thing
 from contended.kernel.variants import Case, Run, Variant
+from contended.measure import models, native
+from contended.profile import coherence, plugin, query, usermode
+from contended.profile.coherence import NoRegion, Profile, Profiles
+from contended.profile.dwarf import Image
+from contended.profile.lines import Thing
 
 pytest_plugins = ("labfixtures",)
 
@@ -30,7 +32,7 @@ pytest_plugins = ("labfixtures",)
 def image(tmp_path: Path) -> Iterator[Image]:
     program = tmp_path / "layouts"
     done = execute(
-        *(native.compiler().command, "-O2", "-g", "-no-pie", "-Wl,--build-id"),
+        *(cc.compiler().command, "-O2", "-g", "-no-pie", "-Wl,--build-id"),
         *("-o", program, C / "layouts.c"),
     )
     assert done.returncode == 0, done.stderr
@@ -78,7 +80,7 @@ def test_functions_and_calls_in_them_are_watched(
     with pytest.raises(UsageError, match="no slow path 'slow\\(none\\)'"):
         c2c.watched_addresses(image, ["slow(none)"])
     slow = {"lockref": (("take", "not_there"), "spin_lock")}
-    monkeypatch.setattr(coherence_metrics, "SLOW", slow)
+    monkeypatch.setattr(query, "SLOW", slow)
     assert set(c2c.watched_addresses(image, ["slow(lockref)"]).values()) == {
         "take",
         "take>spin_lock",
@@ -220,8 +222,8 @@ def user(slug: str, variants: Sequence[str] = ("before", "after"), **more: Any) 
 def test_the_overlay_models_threads_fight_for_the_creds_counter() -> None:
     found = user("overlay-creds")
     metric = "hitm_per_op.field(overlay.creator.usage)"
-    assert coherence_metrics.value(found, "before", metric) > 0.5  # type: ignore[operator]
-    assert coherence_metrics.value(found, "after", "hitm_per_op") <= 0.05  # type: ignore[operator]
+    assert query.value(found, "before", metric) > 0.5  # type: ignore[operator]
+    assert query.value(found, "after", "hitm_per_op") <= 0.05  # type: ignore[operator]
     worst = found.of("before").lines[0]
     assert "creator.usage" in {thing.field for thing in worst.things}
     assert worst.sites[0].symbol == "before_op"
@@ -234,7 +236,7 @@ def test_the_overlay_models_threads_fight_for_the_creds_counter() -> None:
 def test_one_thread_finds_nothing_modified_by_another() -> None:
     # Enough of them that what is left of the set-up does not count.
     found = user("overlay-creds", ["before"], threads=1, ops=2000)
-    assert coherence_metrics.value(found, "before", "hitm_per_op") <= 0.02  # type: ignore[operator]
+    assert query.value(found, "before", "hitm_per_op") <= 0.02  # type: ignore[operator]
     assert "overlay" not in {
         thing.struct for line in found.of("before").lines for thing in line.things
     }
@@ -244,8 +246,8 @@ def test_one_thread_finds_nothing_modified_by_another() -> None:
 def test_the_dentry_models_lookups_are_disturbed_by_the_layout_only() -> None:
     found = user("dentry-false-sharing")
     metric = "hitm_loads_per_op.field({}.iname)"
-    before = coherence_metrics.value(found, "before", metric.format("before"))
-    after = coherence_metrics.value(found, "after", metric.format("after"))
+    before = query.value(found, "before", metric.format("before"))
+    after = query.value(found, "after", metric.format("after"))
     assert isinstance(before, float)
     assert before > 0.2
     assert after == 0
@@ -309,7 +311,7 @@ def test_opening_files_moves_the_root_dentrys_lockref(
 ) -> None:
     found = on_kernel(kernel, profiled, OPENS)
     metric = "hitm_per_op.field(dentry.d_lockref).role(root)"
-    seen = coherence_metrics.value(found, "before", metric)
+    seen = query.value(found, "before", metric)
     assert isinstance(seen, float)
     assert seen >= 0.5
     worst = found.of("before").lines[0]
@@ -324,10 +326,10 @@ def test_looking_up_a_long_name_moves_the_line_of_its_dentrys_lockref(
 ) -> None:
     found = on_kernel(kernel, profiled, STATS)
     lookups = "hitm_loads_per_op.symbol(__d_lookup_rcu)"
-    seen = coherence_metrics.value(found, "before", f"{lookups}.line(dentry.d_lockref)")
+    seen = query.value(found, "before", f"{lookups}.line(dentry.d_lockref)")
     assert isinstance(seen, float)
     assert seen >= 0.5
-    at_name = coherence_metrics.value(found, "before", f"{lookups}.field(dentry.d_iname)")
+    at_name = query.value(found, "before", f"{lookups}.field(dentry.d_iname)")
     assert at_name == pytest.approx(seen, rel=0.05)
 
 

@@ -13,20 +13,13 @@ import profiles as made
 import pytest
 from labtools import path_with, script
 
-from contended import claims, lesson
 from contended.errors import ContendedError, UsageError
-from contended.kernel import (
-    build,
-    chapter,
-    coherence,
-    coherence_metrics,
-    coherence_plot,
-    run,
-    variants,
-)
+from contended.kernel import build, chapter, run, variants
 from contended.kernel.boot import LostVm
-from contended.kernel.coherence import Profiles
 from contended.kernel.run import BootRecord, KernelRun, OutcomeRecord, Provenance
+from contended.profile import coherence, figure, query
+from contended.profile.coherence import Profiles
+from contended.show import claims, lesson
 
 SLUG = "open-creat-unlazy"
 
@@ -251,8 +244,8 @@ def test_lines_that_nobody_looked_up_are_unknown(monkeypatch: pytest.MonkeyPatch
         'struct dentry "/" of rootfs: d_lockref, d_iname', "unknown", "unknown", "",
     ]  # fmt: skip
     # what has no name is part of the rest, however much it is
-    assert "unknown" not in coherence_plot.stacked(found, "meaning").alt
-    assert "the rest 0.35" in coherence_plot.stacked(found, "meaning").alt
+    assert "unknown" not in figure.stacked(found, "meaning").alt
+    assert "the rest 0.35" in figure.stacked(found, "meaning").alt
 
 
 def test_the_worst_lines_of_a_region(results: Path) -> None:
@@ -284,7 +277,7 @@ def test_the_page_on_the_profiler_quotes_the_record(root: Path) -> None:
         assert row.startswith(f"| {begin}")
         quoted = [cell.strip() for cell in row.split("|")[-4:-1]]
         values = [
-            coherence_metrics.value(found, variant, f"hitm_per_op.{narrowed}")
+            query.value(found, variant, f"hitm_per_op.{narrowed}")
             for variant in ("before", "after", "overlay-only")
         ]
         assert quoted == [f"{value:.2f}" for value in values], begin

@@ -13,9 +13,9 @@ import profiles as made
 import pytest
 
 from contended.errors import ContendedError, UsageError
-from contended.kernel import coherence, coherence_metrics, coherence_plot, coherence_text
-from contended.kernel.coherence import NoRegion, Profile, Profiles, WrongKernel
-from contended.kernel.dwarf import Frame
+from contended.profile import coherence, figure, query, tables
+from contended.profile.coherence import NoRegion, Profile, Profiles, WrongKernel
+from contended.profile.dwarf import Frame
 
 
 @pytest.fixture
@@ -97,45 +97,45 @@ counted in an idealised machine: infinite caches, sequential consistency, no pre
 
 
 def test_the_tables_have_the_shape_of_perf_c2c(profile: Profile) -> None:
-    assert coherence_text.profile_text(profile, top=2) == GOLDEN
+    assert tables.profile_text(profile, top=2) == GOLDEN
 
 
 def test_a_region_without_shared_lines_has_empty_tables() -> None:
-    text = coherence_text.profile_text(made.profile(raw=made.nothing()))
+    text = tables.profile_text(made.profile(raw=made.nothing()))
     assert text.count("# no shared lines") == 2
     assert re.search(r"^  HITM +0 +0 +0$", text, re.M)
 
 
 def test_many_escapes_are_told(profile: Profile) -> None:
     shaky = replace(profile, provenance=replace(profile.provenance, waits=1000, escapes=11))
-    assert "careful: 11 of 1000 waits" in coherence_text.profile_text(shaky)
+    assert "careful: 11 of 1000 waits" in tables.profile_text(shaky)
     steady = replace(profile, provenance=replace(profile.provenance, waits=1000, escapes=10))
-    assert "careful" not in coherence_text.profile_text(steady)
+    assert "careful" not in tables.profile_text(steady)
 
 
 def test_a_long_chain_of_inlined_functions_is_cut(profile: Profile) -> None:
     site = profile.lines[0].sites[0]
     frames = (*(replace(site.frames[0], function=f"f{i}") for i in range(6)), *site.frames[2:])
     line = replace(profile.lines[0], sites=(replace(site, frames=frames),))
-    text = coherence_text.profile_text(replace(profile, lines=(line,)))
+    text = tables.profile_text(replace(profile, lines=(line,)))
     assert "f0 < ... < f4 < f5" in text
 
 
 def test_the_difference_is_by_meaning_and_by_function(both: Profiles) -> None:
-    assert coherence_text.diff(both, "after") == [
+    assert tables.diff(both, "after") == [
         ("struct dentry: d_lockref (root directory)", 0.75, 0.0),
         ("struct dentry: d_lockref.count", 0.3, 0.0),
         ("struct dentry: d_iname[8] (root directory)", 0.25, 0.0),
         ("mount_lock", 0.05, 0.0),
     ]
-    assert coherence_text.diff(both, "after", what="symbol")[0] == ("path_get", 0.6, 0.0)
-    text = coherence_text.text(both)
+    assert tables.diff(both, "after", what="symbol")[0] == ("path_get", 0.6, 0.0)
+    text = tables.text(both)
     assert "HITM per operation: before -> after" in text
     assert re.search(
         r"^  struct dentry: d_lockref \(root directory\) +0\.75 +0 +-0\.75$", text, re.M
     )
     with pytest.raises(UsageError, match="give symbol or meaning"):
-        coherence_text.by(both.of("before"), "line")
+        tables.by(both.of("before"), "line")
 
 
 @pytest.mark.parametrize(
@@ -178,15 +178,15 @@ def test_the_difference_is_by_meaning_and_by_function(both: Profiles) -> None:
     ],
 )
 def test_metrics(both: Profiles, metric: str, value: float | str) -> None:
-    seen = coherence_metrics.value(both, "before", metric)
+    seen = query.value(both, "before", metric)
     assert seen == (value if isinstance(value, str) else pytest.approx(value))
 
 
 def test_top_of_nothing(both: Profiles) -> None:
-    assert coherence_metrics.value(both, "after", "top.symbol") == "nothing"
-    assert coherence_metrics.value(both, "after", "hitm_per_op") == 0
-    assert coherence_metrics.value(both, "after", "share.hitm.symbol(lookup)") == 0
-    everything = coherence_metrics.value(both, "before", "top.line")
+    assert query.value(both, "after", "top.symbol") == "nothing"
+    assert query.value(both, "after", "hitm_per_op") == 0
+    assert query.value(both, "after", "share.hitm.symbol(lookup)") == 0
+    everything = query.value(both, "before", "top.line")
     assert isinstance(everything, str)
     assert "d_iname[8]" in everything
 
@@ -210,21 +210,21 @@ def test_top_of_nothing(both: Profiles) -> None:
 )
 def test_what_is_no_metric(both: Profiles, metric: str) -> None:
     with pytest.raises(UsageError, match=r"no metric|does not watch"):
-        coherence_metrics.value(both, "before", metric)
+        query.value(both, "before", metric)
 
 
 def test_metrics_that_a_run_does_not_have(both: Profiles) -> None:
     with pytest.raises(UsageError, match="it watches: lockref_get, lockref_get>_raw_spin_lock"):
-        coherence_metrics.value(both, "before", "calls.dput")
+        query.value(both, "before", "calls.dput")
     with pytest.raises(UsageError, match="no slow path 'mutex'; there are: lockref"):
-        coherence_metrics.value(both, "before", "share.slow(mutex)")
+        query.value(both, "before", "share.slow(mutex)")
     unwatched = replace(both, profiles=(replace(both.profiles[0], calls={}),))
     with pytest.raises(UsageError, match="does not watch any of lockref_get, "):
-        coherence_metrics.value(unwatched, "before", "share.slow(lockref)")
+        query.value(unwatched, "before", "share.slow(lockref)")
     with pytest.raises(UsageError, match=r"no profile of 'new'.*there are: before; after"):
-        coherence_metrics.value(both, "new", "hitm_per_op")
+        query.value(both, "new", "hitm_per_op")
     with pytest.raises(UsageError, match="a slope of hitm_per_op needs regions of two sizes"):
-        coherence_metrics.value(both, "before", "slope.hitm_per_op")
+        query.value(both, "before", "slope.hitm_per_op")
 
 
 def test_labels_and_slopes() -> None:
@@ -238,13 +238,13 @@ def test_labels_and_slopes() -> None:
             made.profile(label="plain@40", size=40, raw=made.region(scale=16)),
         ),
     )
-    assert coherence_metrics.value(several, "before", "plain@20/hitm_per_op") == pytest.approx(5.2)
-    assert coherence_metrics.value(several, "before", "slope.hitm_per_op") == pytest.approx(2)
-    assert coherence_metrics.value(several, "before", "slope.instructions_per_op") == (
+    assert query.value(several, "before", "plain@20/hitm_per_op") == pytest.approx(5.2)
+    assert query.value(several, "before", "slope.hitm_per_op") == pytest.approx(2)
+    assert query.value(several, "before", "slope.instructions_per_op") == (
         pytest.approx(0, abs=1e-9)
     )
     with pytest.raises(UsageError, match=r"no slope of top\.symbol"):
-        coherence_metrics.value(several, "before", "slope.top.symbol")
+        query.value(several, "before", "slope.top.symbol")
 
 
 def test_json_comes_back_whole(both: Profiles, tmp_path: Path) -> None:
@@ -328,25 +328,25 @@ def test_the_notebooks_table_escapes_what_it_shows(both: Profiles) -> None:
 
 @pytest.mark.parametrize("what", ["symbol", "meaning"])
 def test_the_figure_says_what_it_shows(both: Profiles, what: str) -> None:
-    plot = coherence_plot.stacked(both, what)
+    plot = figure.stacked(both, what)
     assert "before: 1.35 in all" in plot.alt
     assert "after: 0 in all" in plot.alt
     assert ("path_get 0.6" if what == "symbol" else "root directory) 0.75") in plot.alt
-    assert plot.svg() == coherence_plot.stacked(both, what).svg()
+    assert plot.svg() == figure.stacked(both, what).svg()
 
 
 def test_the_figure_adds_up(both: Profiles) -> None:
-    plot = coherence_plot.stacked(both, top=1)
+    plot = figure.stacked(both, top=1)
     bars = [patch for patch in plot.figure.axes[0].patches if patch.get_y() < 0.5]  # type: ignore[attr-defined]
     assert sum(bar.get_width() for bar in bars) == pytest.approx(1.35)  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match="no profiles"):
-        coherence_plot.stacked(replace(both, profiles=()))
+        figure.stacked(replace(both, profiles=()))
 
 
 def test_the_legend_names_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
     frames = {**made.FRAMES, made.LOOKUP: (Frame("__d_lookup_rcu", "fs/dcache.c", 2300),)}
     monkeypatch.setattr(made, "FRAMES", frames)
-    plot = coherence_plot.stacked(made.profiles())
+    plot = figure.stacked(made.profiles())
     (legend,) = plot.figure.legends
     told = [text.get_text().strip() for text in legend.get_texts()]
     assert told == ["path_get", "path_put", "__d_lookup_rcu", "main", "the rest"]
@@ -379,6 +379,6 @@ def test_only_the_worst_lines_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     frames = {site.pc: site.frames for _, site in profile.sites()}
     assert len(frames[made.GET]) == 3
     assert frames[made.LOOKUP][0].function == "lookup"
-    text = coherence_text.profile_text(profile)
+    text = tables.profile_text(profile)
     assert "not looked up" in text
     assert "the lines of 74% of the HITMs have a name" in text

@@ -15,9 +15,10 @@ import labtools
 import pytest
 from support import raced
 
-from contended.kernel import boot, plugin
+from contended.kernel import boot
 from contended.kernel.boot import Boot
 from contended.kernel.build import Kernel
+from contended.profile import plugin
 
 pytest_plugins = ("labfixtures",)
 pytestmark = pytest.mark.usefixtures("no_vm_left")

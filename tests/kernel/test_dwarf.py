@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from ctools import C, execute
 
-from contended import native
+from contended import cc
 from contended.errors import ContendedError, UsageError
-from contended.kernel import dwarf
-from contended.kernel.dwarf import Field, Frame, Image
+from contended.profile import dwarf
+from contended.profile.dwarf import Field, Frame, Image
 
 SOURCE = C / "layouts.c"
 
@@ -24,7 +24,7 @@ SOURCE = C / "layouts.c"
 def compiled(where: Path, *flags: str) -> Path:
     program = where / "layouts"
     done = execute(
-        *(native.compiler().command, "-O2", "-g", "-no-pie", "-Wl,--build-id", *flags),
+        *(cc.compiler().command, "-O2", "-g", "-no-pie", "-Wl,--build-id", *flags),
         *("-o", program, SOURCE),
     )
     assert done.returncode == 0, done.stderr

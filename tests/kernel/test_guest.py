@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import make_home, one_line
 
-from contended import native
+from contended import tree
 from contended.errors import ContendedError
 from contended.kernel import guest
 from contended.kernel.guest import Entry
@@ -40,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def files(home: Path) -> list[str]:
-    place = native.cache_dir() / "kernel" / "guest"
+    place = tree.cache_dir() / "kernel" / "guest"
     return sorted(file.name for file in place.rglob("*"))
 
 

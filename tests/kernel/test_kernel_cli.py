@@ -16,8 +16,9 @@ from labtools import alive
 from support import Cli, eventually, make_home, one_line
 
 from contended import cli
+from contended.commands import kernel
 from contended.kernel import boot as boots
-from contended.kernel import build, commands, run, source, table, variants
+from contended.kernel import build, run, source, table, variants
 from contended.kernel.build import Kernel
 from contended.kernel.run import KernelRun
 
@@ -235,7 +236,7 @@ def test_build_makes_each_kernel_once_and_goes_on(
     monkeypatch.setattr(source, "find", lambda *_: source.Source(Path("/x"), "6.1.192", "0"))
     monkeypatch.setattr(build, "find", lambda v, c, *_: built.get((str(v), c)))
     monkeypatch.setattr(build, "build", make)
-    wanted = commands.kernels_of([])
+    wanted = kernel.kernels_of([])
     assert len(wanted) > 2
     assert cli.main(["kernel", "build"]) == 130
     assert len(built) == 2
@@ -252,7 +253,7 @@ def test_build_makes_each_kernel_once_and_goes_on(
 
 def test_what_is_built_of_a_case(home: Path) -> None:
     def names(*asked: str) -> list[str]:
-        return [f"{variant} {config}" for variant, config in commands.kernels_of(asked)]
+        return [f"{variant} {config}" for variant, config in kernel.kernels_of(asked)]
 
     whole = [
         "example/before base",

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from ctools import C, execute
 
-from contended import native
-from contended.kernel import lines
-from contended.kernel.dwarf import Image
-from contended.kernel.lines import Monitor, Resolver, Thing, Unreadable
+from contended import cc
+from contended.profile import lines
+from contended.profile.dwarf import Image
+from contended.profile.lines import Monitor, Resolver, Thing, Unreadable
 
 KERNEL_MAP = 0xFFFFFFFF80000000
 DIRECT = 0xFF11000000000000
@@ -148,7 +148,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "__per_cpu_end": 0x2000,
     }
     done = execute(
-        *(native.compiler().command, "-ffreestanding", "-fno-pie", "-no-pie", "-nostdlib"),
+        *(cc.compiler().command, "-ffreestanding", "-fno-pie", "-no-pie", "-nostdlib"),
         *("-static", "-mcmodel=kernel", "-g", "-Wl,--build-id", "-Wl,-e,0"),
         *(f"-Wl,-Ttext-segment={KERNEL_MAP + 0x1000000:#x}",),
         *("-Wl,--section-start=percpu_area=0x1000",),

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from ctools import C, compile_c, execute
 
-from contended import native
+from contended import tree
 from contended.errors import UsageError
-from contended.kernel import plugin
+from contended.profile import plugin
 
 KERNEL = 0xFFFFFFFF81000000
 HOT = 32  # CT_HOT_EVENTS
@@ -589,7 +589,7 @@ def test_the_compiled_plugin_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     qemu = plugin.Qemu(Path("qemu"), "system", "0", 1)
     made = plugin.build(qemu)
     stamp = made.stat().st_mtime_ns
-    assert made.is_relative_to(native.cache_dir())
+    assert made.is_relative_to(tree.cache_dir())
     assert plugin.build(qemu) == made
     assert made.stat().st_mtime_ns == stamp
     assert plugin.build(plugin.Qemu(Path("qemu"), "system", "0", 4)) != made

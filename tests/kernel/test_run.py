@@ -15,12 +15,13 @@ from labtools import path_with, report, script
 
 from contended.errors import ContendedError, UsageError
 from contended.kernel import boot as boots
-from contended.kernel import build, c2c, coherence, guest, kvm, run, source, table, variants
+from contended.kernel import build, c2c, guest, kvm, run, source, table, variants
 from contended.kernel.boot import Boot, GuestReport
 from contended.kernel.build import Kernel
 from contended.kernel.run import KernelRun, carry_out, plan_case
 from contended.kernel.source import Source
 from contended.kernel.variants import Case, Outcome, Run, Variant
+from contended.profile import coherence
 
 pytest_plugins = ("labfixtures",)
 pytestmark = pytest.mark.usefixtures("no_vm_left")

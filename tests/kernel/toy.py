@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from contended import native
+from contended import tree
 from contended.errors import ContendedError
 from contended.kernel import source as sources
 from contended.kernel.source import Source
@@ -192,7 +192,7 @@ def tarball(toy: Toy, where: Path, compression: str = "J") -> Path:
 def real() -> Source:
     """The real source, unpacked; the test that asks for it is skipped where there is none."""
     try:
-        native.home()
+        tree.home()
         return sources.find()
     except ContendedError as error:
         if "apt-get" not in str(error):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from contended import cases as register
+from contended import register as register
 from contended import stats
 from contended.simulate import cases, grace, locks, machines, predict
 from contended.simulate.coherence import (

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from contended import cases as register
-from contended import lesson
+from contended import register as register
+from contended.book import simulator
 from contended.errors import ContendedError, UsageError
-from contended.simulate import beyond, cases, grace, machines, page, predict
+from contended.show import lesson
+from contended.simulate import beyond, cases, grace, machines, predict
 from contended.simulate.chart import Mark, chart
 
 pandas = pytest.importorskip("pandas")
@@ -205,14 +206,14 @@ def test_what_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_page_s_tables_are_the_code_s(root: Path) -> None:
-    text = (root / page.PAGE).read_text(encoding="utf-8")
-    assert page.render(text) == text, "run: python -m contended.simulate.page"
-    for name in page.TABLES:
+    text = (root / simulator.PAGE).read_text(encoding="utf-8")
+    assert simulator.render(text) == text, "run: python -m contended.book.simulator"
+    for name in simulator.TABLES:
         assert f"<!-- table {name} -->" in text
     for name in machines.names():
         assert f"`{name}`" in text
     with pytest.raises(ContendedError, match="no table 'x'; choose one of: machines"):
-        page.render("<!-- table x -->\n<!-- end -->")
+        simulator.render("<!-- table x -->\n<!-- end -->")
 
 
 def test_every_cited_source_is_in_the_references(root: Path) -> None:

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from contended import cases as register
+from contended import register as register
 from contended.errors import UsageError
 from contended.simulate import cases, grace, machines, predict, validate
 

@@ -13,7 +13,7 @@ from typing import Any
 import digits
 import pytest
 
-from contended import cases as register
+from contended import register as register
 from contended.scoreboard import simulated
 from contended.simulate import predict
 

@@ -21,8 +21,9 @@ import pytest
 from support import eventually, raced
 
 from contended import cli
+from contended.commands import simulate
 from contended.errors import ContendedError, UsageError
-from contended.simulate import cases, commands, sweep
+from contended.simulate import cases, sweep
 
 pandas = pytest.importorskip("pandas")
 distributed = pytest.importorskip("distributed")
@@ -110,7 +111,7 @@ def test_a_task_that_is_refused_says_why(cluster: Any) -> None:
 
 def _args(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    commands.fill(parser)
+    simulate.fill(parser)
     return parser.parse_args(words)
 
 

@@ -27,11 +27,12 @@ from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
-from contended import doctor, lesson
+from contended import doctor
 from contended.book import chapters, kept
 from contended.book.execute import plain
 from contended.book.failure import Failure, listing, out_of_space
 from contended.errors import ContendedError
+from contended.show import lesson
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)

@@ -26,11 +26,11 @@ from weakref import WeakKeyDictionary
 
 from sphinx.util import logging
 
-from contended import lesson
 from contended.book import digest, execute, kept
 from contended.book.failure import Failure, listing
 from contended.book.kept import Run
 from contended.errors import ContendedError
+from contended.show import lesson
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

@@ -19,11 +19,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from contended import doctor, lesson, machine
+from contended import doctor, machine
 from contended.errors import ContendedError
+from contended.show import lesson
 
 SHARED = (
     "src/contended/*",
+    "src/contended/measure/*",
+    "src/contended/show/*",
     "csrc/*.h",
     "csrc/models/pingpong.c",
     "constraints.txt",
@@ -39,7 +42,13 @@ PER_CASE = (
 """Glob patterns of what belongs to one case; `name` is the slug with underscores."""
 
 PER_PACKAGE = {
-    "kernel": ("src/contended/kernel/*", "csrc/guest/*", "csrc/qemu/*", "patches/config/*"),
+    "kernel": (
+        "src/contended/kernel/*",
+        "src/contended/profile/*",
+        "csrc/guest/*",
+        "csrc/qemu/*",
+        "patches/config/*",
+    ),
     "simulate": ("src/contended/simulate/*",),
 }
 """Glob patterns of what only those chapters depend on that import this part of the package."""

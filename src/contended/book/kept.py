@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 CLAIM = "contended-claim"
-"""The class of the element that `contended.claims` displays for each claim about time."""
+"""The class of the element that `contended.show.claims` displays for each claim about time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from contended import report
 from contended.course import job, lab
 from contended.course.grades import Grade
 from contended.errors import ContendedError, UsageError
+from contended.show import report
 
 
 @dataclass(frozen=True, slots=True)

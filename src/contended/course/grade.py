@@ -24,13 +24,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contended import machine, results
-from contended.commandline import Progress
+from contended import machine
+from contended.commands.commandline import Progress
 from contended.course import feedback, grades, lab, sandbox, submission
 from contended.course.grades import Grade
 from contended.course.lab import Lab
 from contended.course.worker import Task
 from contended.errors import ContendedError, UsageError
+from contended.measure import results
 
 RECIPE = 1
 """Raised when everything must be graded anew although nobody's work has changed."""

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from contended import results
 from contended.course.lab import Lab
+from contended.measure import results
 
 SCHEMA = 1
 

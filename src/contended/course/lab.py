@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from contended import native
+from contended import tree
 from contended.errors import ContendedError, UsageError
 
 Kind = Literal["notebook", "c", "patch"]
@@ -136,7 +136,7 @@ class Lab:
         running = hashlib.sha256()
         own = [self.folder / name for name in self.material()]
         own += sorted(p for p in (self.folder / "private").rglob("*") if p.is_file())
-        own += [native.home() / name for name in self.patch.extra]
+        own += [tree.home() / name for name in self.patch.extra]
         for file in own:
             running.update(f"{file.name}\0".encode() + file.read_bytes() + b"\0")
         return running.hexdigest()[:32]
@@ -148,7 +148,7 @@ def folder() -> Path:
     Raises:
         ContendedError: there are none: the package was installed away from its repository.
     """
-    place = native.home() / "labs"
+    place = tree.home() / "labs"
     if not place.is_dir():
         raise ContendedError(f"no labs in {place}: set CONTENDED_HOME to a whole clone")
     return place
@@ -294,7 +294,7 @@ def _wrong(lab: Lab, place: Path) -> Wrong:
         if path.is_file() and path.name != "expected.toml"
     }
     if "patch" in content:
-        files[lab.files[0]] = (native.home() / content["patch"]).read_bytes()
+        files[lab.files[0]] = (tree.home() / content["patch"]).read_bytes()
     cells = {p.stem: p.read_text(encoding="utf-8") for p in place.glob("cells/*.py")}
     for name in (files.keys() - set(lab.files)) | (cells.keys() - set(lab.cells)):
         raise UsageError(f"{file}: {name} is not taken from a submission, so it changes nothing")
@@ -305,7 +305,7 @@ def _wrong(lab: Lab, place: Path) -> Wrong:
 
 @cache
 def _adapter() -> Any:
-    # As in contended.results: other commands should not pay for importing pydantic.
+    # As in contended.measure.results: other commands should not pay for importing pydantic.
     from pydantic import TypeAdapter
 
     return TypeAdapter(Lab)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from contended import native
+from contended import tree
 from contended.course import patchtext, sandbox
 from contended.course.grades import Verdict
 from contended.course.lab import Lab
@@ -94,7 +94,7 @@ def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.Case:
     (place / "submission.patch").write_text(patchtext.text(changes))
     # What the lab adds to a submission, from its own folder or from the repository's patches.
     given = [path for path in lab.folder.glob("*.patch") if path.name not in lab.files]
-    for extra in (*given, *(native.home() / name for name in lab.patch.extra)):
+    for extra in (*given, *(tree.home() / name for name in lab.patch.extra)):
         shutil.copy(extra, place)
     shutil.copy(lab.folder / "kernel.toml", place / "variants.toml")
     return variants.read(place / "variants.toml")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from contended import native
+from contended import cc
 from contended.course import job, lab, sandbox
 from contended.course.ask import StudentError
 from contended.course.lab import CRules, Lab
@@ -185,7 +185,7 @@ def _compile(
 
 
 def _gcc() -> list[str]:
-    compiler = native.compiler()
+    compiler = cc.compiler()
     return [compiler.command, *compiler.arguments]
 
 

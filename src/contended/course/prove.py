@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from contended import native
+from contended import tree
 from contended.course import grade, lab, notebook, release, submission
 from contended.course.grades import Grade
 from contended.course.lab import Lab
@@ -48,7 +48,7 @@ def known(about: Lab) -> Iterator[tuple[str, Mapping[str, int], Taken]]:
     cells = notebook.solutions(about) if about.cells else {}
     files = {name: (about.folder / name).read_bytes() for name in about.files}
     if about.patch.solution:
-        files[about.files[0]] = (native.home() / about.patch.solution).read_bytes()
+        files[about.files[0]] = (tree.home() / about.patch.solution).read_bytes()
     yield "solution", full, _taken(cells, files)
     released = release.contents(about)
     stubs = {name: released[name] for name in about.files}

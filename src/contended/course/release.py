@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contended import native
+from contended import tree
 from contended.course import lab, notebook
 from contended.course.lab import Lab
 from contended.errors import ContendedError, UsageError
@@ -85,7 +85,7 @@ def secrets(about: Lab) -> Iterator[str]:
             texts += [match["solution"] for match in _C_REGION.finditer(text)]
     private = [p for p in sorted((about.folder / "private").rglob("*")) if p.is_file()]
     if about.patch.solution:
-        private.append(native.home() / about.patch.solution)
+        private.append(tree.home() / about.patch.solution)
     for path in private:
         text = path.read_text(encoding="utf-8", errors="replace")
         # Of a patch only what it adds is secret: the rest is Linux.

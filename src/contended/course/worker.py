@@ -16,12 +16,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from contended import child, machine, results
+from contended import child, machine
 from contended.course import grades, judge, lab, sandbox
 from contended.course.grades import Grade
 from contended.course.lab import Lab
 from contended.course.submission import Taken
 from contended.errors import ContendedError
+from contended.measure import results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

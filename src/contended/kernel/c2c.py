@@ -17,15 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contended import commandline, native
-from contended.commandline import Progress
+from contended import tree
+from contended.commands import commandline
+from contended.commands.commandline import Progress
 from contended.errors import UsageError
-from contended.kernel import boot, build, coherence, plugin, source, variants
-from contended.kernel import coherence_metrics as metrics
-from contended.kernel.coherence import NoRegion, Profile, Profiles, Provenance
-from contended.kernel.dwarf import Image, names, symbolize
-from contended.kernel.lines import Monitor, Resolver
+from contended.kernel import boot, build, source, variants
 from contended.kernel.variants import Case, Run, Variant
+from contended.profile import coherence, plugin
+from contended.profile import query as metrics
+from contended.profile.coherence import NoRegion, Profile, Profiles, Provenance
+from contended.profile.dwarf import Image, names, symbolize
+from contended.profile.lines import Monitor, Resolver
 
 VCPUS = 4
 DEADLINE_S = 240.0
@@ -183,7 +185,7 @@ def name_regions(
             label=_label(result, results),
             size=int(result.get("size") or 0),
             provenance=provenance,
-            frames=partial(symbolize, image, cache=native.cache_dir() / "kernel" / "symbols"),
+            frames=partial(symbolize, image, cache=tree.cache_dir() / "kernel" / "symbols"),
             names=partial(names, image),
             resolve=resolver.at if resolver else None,
             watched=watched,
@@ -319,7 +321,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _command(args: argparse.Namespace) -> int:
-    from contended.kernel import coherence_text
+    from contended.profile import tables
 
     if args.json is not None:
         commandline.check_writable(args.json)
@@ -340,12 +342,12 @@ def _command(args: argparse.Namespace) -> int:
     if args.json is not None:
         found.save(args.json)
     if args.json != commandline.STDOUT:
-        sys.stdout.write(coherence_text.text(found, args.top) + "\n")
+        sys.stdout.write(tables.text(found, args.top) + "\n")
     return 0
 
 
 def _profile_model(args: argparse.Namespace, progress: Progress | None) -> Profiles:
-    from contended.kernel import usermode
+    from contended.profile import usermode
 
     if args.run is not None or args.source is not None or args.set:
         raise UsageError("--user runs the C model: leave out --run, --set and --source")

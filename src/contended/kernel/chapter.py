@@ -12,16 +12,17 @@ import re
 import shutil
 from functools import partial
 
-from contended import claims, lesson
-from contended.claims import Claim
 from contended.errors import ContendedError
-from contended.kernel import build, coherence, run, variants
+from contended.kernel import build, run, variants
 from contended.kernel.boot import LostVm
-from contended.kernel.coherence import Line, Profiles
 from contended.kernel.outcomes import STALL
 from contended.kernel.run import BootRecord, KernelRun, OutcomeRecord
-from contended.lesson import Box, Table
-from contended.results import number
+from contended.measure.results import number
+from contended.profile import coherence
+from contended.profile.coherence import Line, Profiles
+from contended.show import claims, lesson
+from contended.show.claims import Claim
+from contended.show.lesson import Box, Table
 
 VCPUS = 2
 """Of the machine that a chapter boots when the book is built."""

@@ -18,7 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from contended import native
+from contended import cc, tree
+from contended.cc import compiler
 from contended.errors import ContendedError
 
 FLAGS = ("-static", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
@@ -114,7 +115,7 @@ def compile_static(sources: Iterable[Path], program: Path, *flags: str) -> None:
         ContendedError: it does not compile; the compiler's words are attached as a note.
     """
     files = [source for source in sources if source.suffix == ".c"]
-    cc = native.compiler()
+    cc = compiler()
     command = [cc.command, *cc.arguments, *FLAGS, *flags, "-o", str(program), *map(str, files)]
     env = {**os.environ, "TMPDIR": str(program.parent), "LC_ALL": "C"}
     run = subprocess.run(
@@ -139,7 +140,7 @@ def compile_static(sources: Iterable[Path], program: Path, *flags: str) -> None:
 
 
 def _sources() -> list[Path]:
-    place = native.home() / "csrc" / "guest"
+    place = tree.home() / "csrc" / "guest"
     found = sorted([*place.glob("*.c"), *place.glob("*.h")])
     if not found:
         raise ContendedError(f"no guest in {place}: set CONTENDED_HOME to a whole clone")
@@ -147,14 +148,14 @@ def _sources() -> list[Path]:
 
 
 def _packed(sources: list[Path], busybox: Path | None) -> Path:
-    digest = hashlib.sha256(repr((native.compiler(), FLAGS)).encode())
+    digest = hashlib.sha256(repr((cc.compiler(), FLAGS)).encode())
     parts = sources if busybox is None else [*sources, busybox]
     try:
         for part in parts:
             digest.update(part.name.encode() + b"\0" + part.read_bytes() + b"\0")
     except OSError as error:
         raise ContendedError(f"cannot read {error.filename}: {error.strerror}") from error
-    place = native.cache_dir() / "kernel" / "guest" / f"{digest.hexdigest()[:32]}.cpio.gz"
+    place = tree.cache_dir() / "kernel" / "guest" / f"{digest.hexdigest()[:32]}.cpio.gz"
     if place.exists():
         return place
     try:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contended import native, results
+from contended import tree
 from contended.errors import ContendedError, UsageError
 from contended.kernel import boot as boots
+from contended.measure import results
 
 DEVICE = Path("/dev/kvm")
 DEADLINE_S = 5.0
@@ -124,7 +125,7 @@ def _key() -> str:
 
 
 def _file() -> Path:
-    return native.cache_dir() / "kernel" / "kvm.json"
+    return tree.cache_dir() / "kernel" / "kvm.json"
 
 
 def _remembered(key: str) -> Answer | None:

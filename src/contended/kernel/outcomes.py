@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contended.errors import ContendedError
-from contended.kernel import coherence_metrics
 from contended.kernel.boot import GuestReport, plain
-from contended.kernel.coherence import Profiles
 from contended.kernel.variants import Case, Outcome
-from contended.results import number
+from contended.measure.results import number
+from contended.profile import query
+from contended.profile.coherence import Profiles
 
 Value = float | str
 Metrics = dict[str, list[Value]]
@@ -193,7 +193,7 @@ def _values(
         raise ContendedError(f"variant {variant} was not run with {outcome.run}")
     profiled = [boot.profiles for boot in boots[key] if isinstance(boot, Profiled)]
     if len(profiled) == len(boots[key]):
-        return [coherence_metrics.value(each, variant, outcome.metric) for each in profiled]
+        return [query.value(each, variant, outcome.metric) for each in profiled]
     try:
         return look_up(known[key], outcome.metric)
     except NoMetric:

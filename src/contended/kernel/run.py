@@ -14,14 +14,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from contended import __version__, machine, results
+from contended import __version__, cc, machine
 from contended.errors import UsageError
 from contended.kernel import boot as boots
-from contended.kernel import build, c2c, coherence, outcomes, plugin, source, variants
+from contended.kernel import build, c2c, outcomes, source, variants
 from contended.kernel.boot import Accel, Boot, GuestReport
 from contended.kernel.build import Kernel, Progress
 from contended.kernel.outcomes import Failed, Judged, Profiled
 from contended.kernel.variants import Case, Outcome, Run, Variant
+from contended.measure import results
+from contended.profile import coherence, plugin
 
 SCHEMA = 1
 # A guest is done in seconds; this is for a host that is busy with other things.
@@ -561,14 +563,13 @@ def _outcome(judged: Judged) -> OutcomeRecord:
 
 
 def _guest_compiler() -> str:
-    from contended import native
 
-    return native.compiler().version
+    return cc.compiler().version
 
 
 @cache
 def _adapter() -> Any:
-    # As in contended.results: listing cases should not pay for importing pydantic.
+    # As in contended.measure.results: listing cases should not pay for importing pydantic.
     from pydantic import TypeAdapter
 
     return TypeAdapter(KernelRun)

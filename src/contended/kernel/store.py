@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from contended import native
+from contended import tree
 from contended.errors import ContendedError
 
 ROOM = "make room, or set CONTENDED_CACHE to a folder on another disk"
@@ -27,7 +27,7 @@ def is_full(said: str) -> bool:
 
 def cache() -> Path:
     """The folder of all that the kernel lab keeps."""
-    return native.cache_dir() / "kernel"
+    return tree.cache_dir() / "kernel"
 
 
 def need_space(where: Path, needed: int, purpose: str) -> None:

@@ -7,8 +7,8 @@ import textwrap
 from html import escape
 from typing import TYPE_CHECKING
 
-from contended import report
-from contended.results import number
+from contended.measure.results import number
+from contended.show import report
 
 if TYPE_CHECKING:
     from contended.kernel.run import KernelRun, OutcomeRecord

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contended import native
+from contended import tree
 from contended.errors import ContendedError, UsageError
 
 CONFIGS = ("base", "debug", "up")
@@ -87,7 +87,7 @@ class Run:
         calls: Kernel functions whose calls are counted.
         cmdline: Added to the command line after the variant's.
         profile: Run it under the coherence profiler; its metrics are then those of
-            `contended.kernel.coherence_metrics`.
+            `contended.profile.query`.
         quantum: Instructions that the profiler lets a CPU be ahead of the others; 0: its default.
         watch: What the profiler counts executions of: a function, calls (`caller>callee`), or
             `slow(lockref)`.
@@ -164,7 +164,7 @@ def folder() -> Path:
     Raises:
         ContendedError: there is none: the package was installed away from its repository.
     """
-    place = native.home() / "patches"
+    place = tree.home() / "patches"
     if not place.is_dir():
         raise ContendedError(f"no kernel patches in {place}: set CONTENDED_HOME to a whole clone")
     return place

@@ -15,12 +15,13 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from contended import cases, lesson, native
+from contended import register, tree
 from contended.errors import ContendedError
-from contended.results import number
+from contended.measure.results import number
 from contended.scoreboard import simulated
 from contended.scoreboard.evidence import EVIDENCE, Evidence
 from contended.scoreboard.readings import Reading, Runs
+from contended.show import lesson
 from contended.simulate.predict import Predicted, Verdict
 
 NEAR_EXPONENT = 0.15
@@ -118,10 +119,10 @@ def board(fresh: Path | None = None) -> tuple[Entry, ...]:
     Raises:
         ContendedError: a record is missing or damaged, or a figure has no evidence.
     """
-    folder = fresh or Path(os.environ.get(lesson.FRESH) or native.home() / "_build" / "runs")
+    folder = fresh or Path(os.environ.get(lesson.FRESH) or tree.home() / "_build" / "runs")
     urls = _urls()
     found = []
-    for case in cases.all():
+    for case in register.all():
         runs = Runs(case.slug, folder)
         kept = simulated.load(case.slug)
         for figure in case.published:
@@ -171,8 +172,8 @@ def _with_unit(text: str, unit: str) -> str:
 
 
 def _entry(
-    case: cases.Case,
-    figure: cases.Published,
+    case: register.Case,
+    figure: register.Published,
     about: Evidence,
     runs: Runs,
     kept: tuple[Predicted, ...],
@@ -210,7 +211,7 @@ def _entry(
 
 
 def _row(
-    figure: cases.Published, name: str, kept: Predicted | None, readings: tuple[Reading, ...]
+    figure: register.Published, name: str, kept: Predicted | None, readings: tuple[Reading, ...]
 ) -> Row:
     value = next((value for value in figure.values if value.name == name), None)
     if kept is not None:
@@ -238,7 +239,7 @@ def _row(
     )
 
 
-def _published(value: cases.Value | None, ends: tuple[float, float], unit: str) -> str:
+def _published(value: register.Value | None, ends: tuple[float, float], unit: str) -> str:
     """As it was published, to the last digit; a ratio was not, and is rounded."""
     if value is None:
         low, high = (number(end, 3) for end in ends)
@@ -283,7 +284,7 @@ def _why(
 
 def _urls() -> dict[str, str]:
     """The addresses of all citations."""
-    path = native.home() / "docs" / "references.bib"
+    path = tree.home() / "docs" / "references.bib"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

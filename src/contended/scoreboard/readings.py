@@ -10,9 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contended import lesson, results, stats
+from contended import stats
 from contended.errors import ContendedError
-from contended.results import Measurement, number
+from contended.measure import results
+from contended.measure.results import Measurement, number
 from contended.scoreboard.evidence import (
     Chains,
     Count,
@@ -26,6 +27,7 @@ from contended.scoreboard.evidence import (
     User,
     Wait,
 )
+from contended.show import lesson
 
 if TYPE_CHECKING:
     from contended.kernel.run import KernelRun
@@ -188,7 +190,7 @@ class Runs:
         return self._made(probe, value, _time(value), source)
 
     def _lines(self, probe: Lines) -> Reading:
-        from contended.kernel import coherence
+        from contended.profile import coherence
 
         path = lesson.reference(f"{self.slug}/{probe.profile}")
         profile = coherence.load(path).of(probe.variant, None)

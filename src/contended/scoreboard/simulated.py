@@ -11,9 +11,10 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from contended import cases, lesson
+from contended import register
 from contended.errors import ContendedError
-from contended.results import write_whole
+from contended.measure.results import write_whole
+from contended.show import lesson
 from contended.simulate import predict
 from contended.simulate.predict import Predicted
 
@@ -41,7 +42,7 @@ def load(slug: str) -> tuple[Predicted, ...]:
 
 def record() -> None:
     """Simulate every case and keep the rows."""
-    for case in cases.all():
+    for case in register.all():
         rows = [asdict(row) for row in predict.prediction(case.slug).rows]
         content: dict[str, Any] = {"case": case.slug, "rows": rows}
         path = lesson.reference(f"{case.slug}/predictions")

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from contended import cases as register
-from contended import lesson, stats
+from contended import register as register
+from contended import stats
 from contended.errors import ContendedError, UsageError
-from contended.lesson import Table
-from contended.plot import Plot
-from contended.results import number
+from contended.measure.results import number
+from contended.show import lesson
+from contended.show.lesson import Table
+from contended.show.plot import Plot
 from contended.simulate import cases, grace, machines, predict
 from contended.simulate.chart import Mark, chart
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from contended import stats
 from contended.errors import UsageError
-from contended.plot import PALETTE, Plot, canvas, finished, house_style
-from contended.results import number
+from contended.measure.results import number
+from contended.show.plot import PALETTE, Plot, canvas, finished, house_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from contended import native, results, stats
+from contended import stats, tree
 from contended.errors import ContendedError, UsageError
-from contended.results import Measurement
+from contended.measure import results
+from contended.measure.results import Measurement
 from contended.simulate.coherence import MAX_CPUS, Costs, Topology, check_cpus
 
 Basis = Literal["measured", "cited", "assumed"]
@@ -365,7 +366,7 @@ def recorded(name: str) -> Measurement:
     Raises:
         ContendedError: there is none.
     """
-    path: Path = native.home() / "results" / f"{name}.json"
+    path: Path = tree.home() / "results" / f"{name}.json"
     if not path.exists():
         raise ContendedError(f"machine 'here' needs the recorded run results/{name}.json")
     return results.load(path)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from contended import cases as register
-from contended.results import number
+from contended import register as register
+from contended.measure.results import number
 from contended.simulate import cases, grace, machines
 from contended.simulate.coherence import Costs, Phase
 from contended.simulate.machines import Machine

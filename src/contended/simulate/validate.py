@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contended import stats
-from contended.results import Measurement
+from contended.measure.results import Measurement
 from contended.simulate import cases, machines
 from contended.simulate.coherence import SELF, Memory, Phase, Program, simulate
 from contended.simulate.locks import Lock, Lockref

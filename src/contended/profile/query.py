@@ -40,7 +40,7 @@ from collections.abc import Callable, Mapping
 
 from contended import stats
 from contended.errors import UsageError
-from contended.kernel.coherence import Line, Mode, Profile, Profiles, Site
+from contended.profile.coherence import Line, Mode, Profile, Profiles, Site
 
 #: What `share.slow(NAME)` divides: functions with a fast path, and the call that ends it.
 SLOW: Mapping[str, tuple[tuple[str, ...], str]] = {

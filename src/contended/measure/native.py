@@ -17,16 +17,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
-import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from contended import doctor
+from contended import cc, doctor, tree
+from contended.cc import compiler
 from contended.errors import ContendedError, UsageError
 
 # _GNU_SOURCE here as well as in harness.h, so that a model may include other headers before it.
@@ -40,32 +37,9 @@ class MissingPackage(ContendedError):
     """A model needs a library that this machine lacks; the message names its Debian package."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compiler:
-    """A C compiler: its path, the first line of its `--version`, and arguments that `CC` adds."""
-
-    command: str
-    version: str
-    arguments: tuple[str, ...] = ()
-
-
-def home() -> Path:
-    """The repository: the folder that holds `csrc/`.
-
-    Raises:
-        ContendedError: the package was installed away from its repository.
-    """
-    where = Path(os.environ.get("CONTENDED_HOME") or Path(__file__).resolve().parents[2])
-    if not (where / "csrc" / "abi.h").is_file():
-        raise ContendedError(
-            f"no C models in {where / 'csrc'}: set CONTENDED_HOME to a clone of the repository"
-        )
-    return where
-
-
 def available() -> list[str]:
     """The slugs of all models in `csrc/models/`, sorted."""
-    return sorted(p.stem.replace("_", "-") for p in (home() / "csrc" / "models").glob("*.c"))
+    return sorted(p.stem.replace("_", "-") for p in (tree.home() / "csrc" / "models").glob("*.c"))
 
 
 def source(slug: str) -> Path:
@@ -76,42 +50,7 @@ def source(slug: str) -> Path:
     """
     if slug not in available():
         raise UsageError(f"no model {slug!r}; there are: {', '.join(available())}")
-    return home() / "csrc" / "models" / f"{slug.replace('-', '_')}.c"
-
-
-def cache_dir() -> Path:
-    """Where compiled models are kept: `CONTENDED_CACHE`, or the user's cache directory.
-
-    Raises:
-        ContendedError: the user has no home directory, as in some containers.
-    """
-    try:
-        return doctor.cache_directory()
-    except RuntimeError as error:
-        raise ContendedError(
-            "this user has no home directory: set CONTENDED_CACHE to a folder that you can write"
-        ) from error
-
-
-@cache
-def compiler() -> Compiler:
-    """The compiler that `CC` names, or else `cc`, `gcc` or `clang`.
-
-    Raises:
-        ContendedError: there is none.
-    """
-    wanted = os.environ.get("CC")
-    for name, *arguments in (
-        [shlex.split(wanted)] if wanted and wanted.strip() else (["cc"], ["gcc"], ["clang"])
-    ):
-        if path := shutil.which(name):
-            text = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-            version = (text.stdout.splitlines() or ["unknown version"])[0]
-            return Compiler(path, version, tuple(arguments))
-    raise ContendedError(
-        f"no C compiler{f' {wanted!r} (from CC)' if wanted else ''} was found: "
-        "install one (Debian, Ubuntu: apt-get install gcc libc6-dev), see make doctor"
-    )
+    return tree.home() / "csrc" / "models" / f"{slug.replace('-', '_')}.c"
 
 
 def link_flags(file: Path) -> tuple[str, ...]:
@@ -137,7 +76,7 @@ def build(model: str | Path, *, extra_flags: tuple[str, ...] = ()) -> Path:
             compiler's full output is attached as a note.
     """
     file = model if isinstance(model, Path) else source(model)
-    include = home() / "csrc"
+    include = tree.home() / "csrc"
     cc = compiler()
     flags = (*FLAGS, *extra_flags)
     digest = hashlib.sha256()
@@ -147,7 +86,7 @@ def build(model: str | Path, *, extra_flags: tuple[str, ...] = ()) -> Path:
     except OSError as error:
         raise ContendedError(f"cannot read {error.filename}: {error.strerror}") from error
     digest.update(repr((cc, flags, str(file.parent))).encode())
-    library = cache_dir() / "native" / digest.hexdigest()[:32] / f"{file.stem}.so"
+    library = tree.cache_dir() / "native" / digest.hexdigest()[:32] / f"{file.stem}.so"
     try:
         made = library.exists()
     except PermissionError:
@@ -158,14 +97,14 @@ def build(model: str | Path, *, extra_flags: tuple[str, ...] = ()) -> Path:
 
 
 def _compile(
-    cc: Compiler, flags: tuple[str, ...], file: Path, include: Path, library: Path
+    cc: cc.Compiler, flags: tuple[str, ...], file: Path, include: Path, library: Path
 ) -> None:
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
         work = tempfile.TemporaryDirectory(dir=library.parent)
     except OSError as error:
         raise ContendedError(
-            f"cannot write compiled models to {cache_dir()} ({error.strerror}): "
+            f"cannot write compiled models to {tree.cache_dir()} ({error.strerror}): "
             "set CONTENDED_CACHE to a folder that you can write"
         ) from error
     with work:
@@ -205,7 +144,7 @@ def _compile_error(file: Path, output: str) -> ContendedError:
 
 def declarations() -> str:
     """The declarations of `csrc/abi.h` as cffi takes them: without the other directives."""
-    text = (home() / "csrc" / "abi.h").read_text()
+    text = (tree.home() / "csrc" / "abi.h").read_text()
     return "\n".join(
         line
         for line in text.splitlines()
@@ -225,7 +164,7 @@ def interface() -> Any:
 def load(library: Path, ffi: Any) -> Any:
     """Open a compiled model and make sure that both sides mean the same layout.
 
-    Call this in a child process only (see `contended.runner`): a model is somebody's C.
+    Call this in a child process only (see `contended.measure.runner`): a model is somebody's C.
 
     Raises:
         ContendedError: it cannot be loaded or was built from another `abi.h`.
@@ -237,5 +176,7 @@ def load(library: Path, ffi: Any) -> Any:
     except (OSError, AttributeError) as error:
         raise ContendedError(f"{library.name} is no model: {error}") from error
     if sizes != (ffi.sizeof("struct ct_config"), ffi.sizeof("struct ct_result"), lib.CT_ABI):
-        raise ContendedError(f"{library.name} was built from another abi.h: remove {cache_dir()}")
+        raise ContendedError(
+            f"{library.name} was built from another abi.h: remove {tree.cache_dir()}"
+        )
     return lib

@@ -8,8 +8,9 @@ import signal
 import sys
 from pathlib import Path
 
-from contended import commandline, report
+from contended.commands import commandline
 from contended.errors import UsageError
+from contended.show import report
 
 
 def fill(parser: argparse.ArgumentParser) -> None:

@@ -20,12 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contended import models, native
+from contended import tree
+from contended.cc import compiler
 from contended.errors import ContendedError, UsageError
-from contended.kernel import coherence, plugin
-from contended.kernel.coherence import NoRegion, Profiles, Provenance
-from contended.kernel.dwarf import Image, Type, names, symbolize
-from contended.kernel.lines import Thing
+from contended.measure import models, native
+from contended.profile import coherence, plugin
+from contended.profile.coherence import NoRegion, Profiles, Provenance
+from contended.profile.dwarf import Image, Type, names, symbolize
+from contended.profile.lines import Thing
 
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-pthread", "-no-pie")
 #: Instructions that a thread may be ahead, fewer than an operation has, or they would not meet.
@@ -143,9 +145,9 @@ def build(slug: str) -> Path:
         ContendedError: no compiler, or an error in the C; its words are attached as a note.
     """
     file = native.source(slug)
-    home = native.home() / "csrc"
+    home = tree.home() / "csrc"
     main = home / "qemu" / "user_main.c"
-    cc = native.compiler()
+    cc = compiler()
     digest = hashlib.sha256(repr((cc, FLAGS)).encode())
     for part in (file, main, *sorted(home.glob("*.h"))):
         digest.update(part.name.encode() + b"\0" + part.read_bytes() + b"\0")
@@ -281,4 +283,4 @@ def resolve(image: Image, heap: Sequence[Heap], address: int, virtual: int = 0) 
 
 
 def _cache() -> Path:
-    return native.cache_dir() / "kernel"
+    return tree.cache_dir() / "kernel"

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from contended import __version__, lesson
+from contended import __version__
 from contended.scoreboard import board
 from contended.scoreboard.board import SHOWN, Entry, Row
 from contended.scoreboard.readings import Reading
+from contended.show import lesson
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from contended import stats
-from contended.results import Measurement, number
+from contended.measure.results import Measurement, number
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

@@ -28,11 +28,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from contended import machine, results, stats
+from contended import machine, stats
 from contended.errors import ContendedError, UsageError
-from contended.measure import ATTEMPTS, WAIT_SHARE, TooFewCpus, provenance
-from contended.results import Measurement, Sample
-from contended.runner import RunFailed
+from contended.measure import TooFewCpus, results
+from contended.measure.measurement import ATTEMPTS, WAIT_SHARE, provenance
+from contended.measure.results import Measurement, Sample
+from contended.measure.runner import RunFailed
 
 MAX_MOUNTS = 20_000
 # struct mount, its per-CPU counters, a dentry and an inode to mount on: generous.
@@ -304,7 +305,7 @@ def _place(row: Mapping[str, Any]) -> tuple[int, int, int]:
 def _ask(request: Mapping[str, Any], deadline_s: float) -> dict[str, Any]:
     """Have a child carry out the request; it is dead when this returns, however it returns."""
     with subprocess.Popen(
-        [sys.executable, "-m", "contended.today", str(os.getpid())],
+        [sys.executable, "-m", "contended.measure.today", str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -18,13 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from contended import cases, claims, native, report, results
-from contended.claims import RECORD, Claim
+from contended import register, tree
 from contended.errors import ContendedError, UsageError
-from contended.measure import TooFewCpus
-from contended.results import Measurement
-from contended.runner import RunFailed
-from contended.today import NotAllowed
+from contended.measure import TooFewCpus, native, results
+from contended.measure.results import Measurement
+from contended.measure.runner import RunFailed
+from contended.measure.today import NotAllowed
+from contended.show import claims, report
+from contended.show.claims import RECORD, Claim
 
 RECORDED = "CONTENDED_RECORDED"
 """Set to 1 to show the reference runs, which are the same on any machine, and measure nothing."""
@@ -103,7 +104,7 @@ def predict(question: str, *, unit: str, guess: float | None = None) -> Predicti
 
 def reference(name: str) -> Path:
     """Where the reference run "slug/label" is kept: `results/slug/label.json`."""
-    return native.home() / "results" / f"{name}.json"
+    return tree.home() / "results" / f"{name}.json"
 
 
 def from_records() -> bool:
@@ -126,8 +127,9 @@ _ONCE: dict[type[ContendedError], str] = {
 def live(name: str, run: Callable[[], Measurement], *, may_fail: bool = False) -> Measurement:
     """Measure now or, where this machine does not allow it, show the reference run and say so.
 
-    That is where there are too few CPUs, no private mount namespace (`contended.today`), not the
-    library that the model needs, or so little of the machine left that runs miss their deadlines.
+    That is where there are too few CPUs, no private mount namespace (`contended.measure.today`),
+    not the library that the model needs, or so little of the machine left that runs miss their
+    deadlines.
 
     Args:
         name: The reference run, "slug/label".
@@ -235,7 +237,7 @@ def tell(name: str, value: float | str, form: str = "{:,.3g}") -> None:
 def published(slug: str) -> Table:
     """What the reports say of a case: figures with unit, circumstances and source."""
     rows = []
-    for figure in cases.get(slug).published:
+    for figure in register.get(slug).published:
         for place, value in enumerate(figure.values):
             number = f"{value.low:,.10g}"
             if value.high != value.low:
@@ -245,7 +247,7 @@ def published(slug: str) -> Table:
             about = (figure.what, figure.workload) if place == 0 else ("", "")
             rows.append((about[0], value.name, f"{number} {figure.unit}", about[1]))
     return Table(
-        "Published figures; the sources are in src/contended/cases.toml",
+        "Published figures; the sources are in src/contended/register.toml",
         ("what", "which", "value", "workload"),
         rows,
     )

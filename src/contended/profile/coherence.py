@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contended.errors import ContendedError, UsageError
-from contended.kernel import plugin
-from contended.kernel.dwarf import Frame
-from contended.kernel.lines import Thing
-from contended.results import read, write_whole
+from contended.measure.results import read, write_whole
+from contended.profile import plugin
+from contended.profile.dwarf import Frame
+from contended.profile.lines import Thing
 
 if TYPE_CHECKING:
     import pandas
@@ -316,14 +316,14 @@ class Profiles:
         write_whole(path, self.to_json())
 
     def _repr_html_(self) -> str:
-        from contended.kernel import coherence_text
+        from contended.profile import tables
 
-        return coherence_text.html(self)
+        return tables.html(self)
 
     def __str__(self) -> str:
-        from contended.kernel import coherence_text
+        from contended.profile import tables
 
-        return coherence_text.text(self)
+        return tables.text(self)
 
 
 def load(path: Path) -> Profiles:

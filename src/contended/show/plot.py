@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-    from contended.results import Measurement, Sample
+    from contended.measure.results import Measurement, Sample
 
 #: Vermilion, blue, bluish green, reddish purple, orange, sky blue, black. Okabe and Ito's yellow
 #: is left out: on white it is too faint.

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from contended import commandline, report
-from contended.results import write_whole
+from contended.commands import commandline
+from contended.measure.results import write_whole
 from contended.scoreboard import board, simulated
 from contended.scoreboard.board import SHOWN, Entry, Row
 from contended.scoreboard.readings import Reading
+from contended.show import report
 
 
 def fill(parser: argparse.ArgumentParser) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from contended import native
 from contended.errors import UsageError
-from contended.runner import Runner
+from contended.measure import native
+from contended.measure.runner import Runner
 
 
 @dataclass(frozen=True, slots=True)

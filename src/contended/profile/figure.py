@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from contended.errors import UsageError
-from contended.kernel.coherence import Profiles
-from contended.kernel.coherence_text import by, meaning
-from contended.plot import PALETTE, Plot, canvas, finished, house_style
-from contended.results import number
+from contended.measure.results import number
+from contended.profile.coherence import Profiles
+from contended.profile.tables import by, meaning
+from contended.show.plot import PALETTE, Plot, canvas, finished, house_style
 
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 _REST = "the rest"

@@ -21,7 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from contended import native
+from contended import tree
+from contended.cc import compiler
 from contended.errors import ContendedError, UsageError
 from contended.kernel import guest
 
@@ -226,7 +227,7 @@ class Report:
 
 def sources() -> Path:
     """The folder of the plugin's C."""
-    return native.home() / "csrc" / "qemu"
+    return tree.home() / "csrc" / "qemu"
 
 
 @cache
@@ -471,7 +472,7 @@ def _run(command: Sequence[str]) -> str:
 
 def _compiled(name: str, extra: tuple[str, ...]) -> Path:
     """Compile a C file of `csrc/qemu` into the cache."""
-    cc = native.compiler()
+    cc = compiler()
     flags = (*FLAGS, *extra)
     digest = hashlib.sha256(repr((cc, flags, name)).encode())
     try:
@@ -479,7 +480,7 @@ def _compiled(name: str, extra: tuple[str, ...]) -> Path:
             digest.update(part.name.encode() + b"\0" + part.read_bytes() + b"\0")
     except OSError as error:
         raise ContendedError(f"cannot read {error.filename}: {error.strerror}") from error
-    library = native.cache_dir() / "kernel" / "plugin" / digest.hexdigest()[:32] / f"{name[:-2]}.so"
+    library = tree.cache_dir() / "kernel" / "plugin" / digest.hexdigest()[:32] / f"{name[:-2]}.so"
     if library.exists():
         return library
     try:
@@ -487,7 +488,7 @@ def _compiled(name: str, extra: tuple[str, ...]) -> Path:
         work = tempfile.TemporaryDirectory(dir=library.parent)
     except OSError as error:
         raise ContendedError(
-            f"cannot write the compiled plugin to {native.cache_dir()} ({error.strerror}): "
+            f"cannot write the compiled plugin to {tree.cache_dir()} ({error.strerror}): "
             "set CONTENDED_CACHE to a folder that you can write"
         ) from error
     with work:

@@ -15,11 +15,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from contended import __version__, machine, models, native, results
+from contended import __version__, cc, machine
 from contended.errors import ContendedError, UsageError
-from contended.models import Model
-from contended.results import Failure, Measurement, Provenance, Sample
-from contended.runner import GRACE_S, Config, Run, RunFailed, Runner
+from contended.measure import models, native, results
+from contended.measure.models import Model
+from contended.measure.results import Failure, Measurement, Provenance, Sample
+from contended.measure.runner import GRACE_S, Config, Run, RunFailed, Runner
 
 Sched = Literal["auto", "fifo", "other"]
 Order = Literal["interleaved", "blocked"]
@@ -426,6 +427,6 @@ def _provenance(schedulers: Counter[str], started: str, seconds: float, load: fl
         seconds,
         load,
         scheduler=usual[0][0] if usual else "nothing ran",
-        compiler=native.compiler().version,
+        compiler=cc.compiler().version,
         compiler_flags=" ".join(native.FLAGS),
     )

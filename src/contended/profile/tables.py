@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from contended.errors import UsageError
-from contended.kernel.coherence import Line, Profile, Profiles, Site
-from contended.kernel.lines import Thing
-from contended.report import columns
-from contended.results import number
+from contended.measure.results import number
+from contended.profile.coherence import Line, Profile, Profiles, Site
+from contended.profile.lines import Thing
+from contended.show.report import columns
 
 _RULE = "=" * 49
 _SITES = 12  # rows of one line in the pareto

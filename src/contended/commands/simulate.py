@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contended import commandline
+from contended.commands import commandline
 from contended.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
 
 def simulate(args: argparse.Namespace) -> int:
     """Run the command; the exit status is 0, and anything else is an exception."""
-    from contended import report
-    from contended.results import write_whole
+    from contended.measure.results import write_whole
+    from contended.show import report
     from contended.simulate import cases, predict, sweep
 
     if not 1 <= args.seeds <= MAX_SEEDS:
@@ -97,7 +97,7 @@ def _case(name: str) -> str:
 def table(frame: pd.DataFrame) -> list[list[str]]:
     """Simulated rows as text for a terminal: medians over seeds, a heading first."""
     from contended import stats
-    from contended.results import number
+    from contended.measure.results import number
 
     shown = ["ops_per_s", "ns_per_op", "transfers_per_op", "slow_share"]
     shown = [name for name in shown if name in frame and frame[name].notna().any()]

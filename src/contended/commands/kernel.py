@@ -10,11 +10,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from contended import commandline, packages, report
+from contended import packages
+from contended.commands import commandline
 from contended.errors import ContendedError, UsageError
 from contended.kernel import boot, build, fetch, health, source, variants
 from contended.kernel.build import Progress
 from contended.kernel.variants import Variant
+from contended.show import report
 
 
 def fill(parser: argparse.ArgumentParser) -> None:

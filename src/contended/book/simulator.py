@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The tables of docs/simulators.md, made from the code: `python -m contended.simulate.page`.
+"""The tables of docs/simulators.md, made from the code: `python -m contended.book.simulator`.
 
 What stands between `<!-- table NAME -->` and `<!-- end -->` is replaced; a test holds the page and
 the code together.
@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from contended import native
+from contended import tree
 from contended.errors import ContendedError
-from contended.results import number
+from contended.measure.results import number
 from contended.simulate import cases, grace, machines
 from contended.simulate.coherence import COST_NAMES
 from contended.simulate.machines import Parameter
@@ -111,7 +111,7 @@ def render(text: str) -> str:
 
 def main() -> int:
     """Write the page anew."""
-    path = native.home() / PAGE
+    path = tree.home() / PAGE
     path.write_text(render(path.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 

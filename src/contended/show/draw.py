@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from contended import plot
 from contended.errors import UsageError
-from contended.plot import Plot
+from contended.show import plot
+from contended.show.plot import Plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

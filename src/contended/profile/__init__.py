@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What cache lines do: the QEMU plugin, and names for the lines it saw."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What a reader sees: figures, tables, boxes, claims."""
