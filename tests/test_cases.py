@@ -228,20 +228,20 @@ def test_broken_register_is_refused(old: str, new: str, says: str) -> None:
     message = str(caught.value)
     assert says in message
     assert "\n" not in message
-    assert message.startswith("cases.toml")
+    assert message.startswith("register.toml")
 
 
 def test_message_says_where() -> None:
     with pytest.raises(ContendedError) as caught:
         register.parse(SMALL.replace("high = 55", "high = 45"))
     assert str(caught.value) == (
-        "cases.toml: case a-case: published a-figure: values before: low 50 is above high 45"
+        "register.toml: case a-case: published a-figure: values before: low 50 is above high 45"
     )
 
 
 def test_import_reads_nothing_and_pulls_in_nothing_heavy() -> None:
     code = (
-        "import sys; from contended import cases; "
+        "import sys; from contended import register; "
         "assert register.all.cache_info().currsize == 0; register.all(); "
         "print([m for m in ('numpy', 'matplotlib', 'pydantic', 'scipy') if m in sys.modules])"
     )
@@ -252,4 +252,4 @@ def test_import_reads_nothing_and_pulls_in_nothing_heavy() -> None:
 
 
 def test_register_is_package_data() -> None:
-    assert resources.files("contended").joinpath("cases.toml").is_file()
+    assert resources.files("contended").joinpath("register.toml").is_file()

@@ -131,7 +131,7 @@ def test_a_build_that_is_killed_is_never_taken_for_a_whole_one(
         "CC": str(slow),
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
-    code = "from contended import native; native.build('measuring')"
+    code = "from contended.measure import native; native.build('measuring')"
     with subprocess.Popen([sys.executable, "-c", code], env=env, start_new_session=True) as process:
         assert eventually((tmp_path / "started").exists)
         os.killpg(process.pid, signal.SIGKILL)

@@ -223,7 +223,7 @@ def test_leaving_the_block_in_a_run_ends_everything(world: Cli, hostile: Model) 
 def test_when_its_parent_is_killed_everything_ends(world: Cli) -> None:
     """Long before the deadline, which would end it, too."""
     code = (
-        "from pathlib import Path; from test_runner import *; from contended import models;"
+        "from pathlib import Path; from test_runner import *; from contended.measure import models;"
         "model = models.describe(MODELS / 'hostile.c'); runner = Runner().__enter__();"
         "runner.run(model.library, config(model, 'forks-and-spins'), deadline_s=3600)"
     )
@@ -268,7 +268,7 @@ def test_runs_of_two_processes_never_overlap(
 ) -> None:
     """A neighbour locks as a run does; ours begins when it lets go, or when patience ends."""
     code = (
-        "import sys, time; from contended import runner\n"
+        "import sys, time; from contended.measure import runner\n"
         "with runner.Runner()._alone():\n"
         "    print('locked', flush=True); sys.stdin.readline()\n"
     )

@@ -137,7 +137,7 @@ def test_a_killed_caller_takes_everything_along() -> None:
         [
             sys.executable,
             "-c",
-            "from contended import today; today.calls(['open-creat'], [1], repeats=1000)",
+            "from contended.measure import today; today.calls(['open-creat'], [1], repeats=1000)",
         ],
         env={
             **os.environ,
@@ -174,7 +174,7 @@ def test_mounts_stay_inside_without_a_user_namespace() -> None:
     """Root without user namespaces, in a tree that propagates: nothing may come back out."""
     code = (
         "from pathlib import Path\n"
-        "from contended import today\n"
+        "from contended.measure import today\n"
         "Path('/proc/sys/user/max_user_namespaces').write_text('0')\n"
         "look = lambda: Path('/proc/self/mountinfo').read_text()\n"
         "before = look()\n"
@@ -195,7 +195,7 @@ def test_a_refusing_kernel_is_one_line() -> None:
     """No user namespaces and no privilege: said in a line, and told from other errors."""
     code = (
         "import sys\n"
-        "from contended import today\n"
+        "from contended.measure import today\n"
         "try:\n"
         "    today.opens([1], repeats=1)\n"
         "except today.NotAllowed as refusal:\n"

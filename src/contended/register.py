@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The register of the book's cases: what each bug is, what was published, what became of the fix.
 
-The facts stand in `cases.toml`, package data beside this module, and nowhere else in the
+The facts stand in `register.toml`, package data beside this module, and nowhere else in the
 repository. They are read once, on first use, and checked: a register with an unknown key, a
 missing source or a slug used twice is refused with one line that says where.
 """
@@ -308,7 +308,7 @@ def all() -> tuple[Case, ...]:  # noqa: A001
     Raises:
         ContendedError: the register that was installed is broken.
     """
-    return parse(resources.files("contended").joinpath("cases.toml").read_text(encoding="utf-8"))
+    return parse(resources.files("contended").joinpath("register.toml").read_text(encoding="utf-8"))
 
 
 def slugs() -> tuple[str, ...]:
@@ -332,7 +332,7 @@ def parse(text: str) -> tuple[Case, ...]:
     """Read and check a register.
 
     Args:
-        text: The register as TOML; `cases.toml` shows the layout.
+        text: The register as TOML; `register.toml` shows the layout.
 
     Returns:
         The cases in chapter order.
@@ -344,16 +344,16 @@ def parse(text: str) -> tuple[Case, ...]:
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ContendedError(f"cases.toml is no TOML: {error}") from error
-    top = _Table(raw, "cases.toml")
+        raise ContendedError(f"register.toml is no TOML: {error}") from error
+    top = _Table(raw, "register.toml")
     seeds = {table.name: _seed(table) for table in top.named_tables("seeds")}
     cases = [_case(table, seeds) for table in top.tables("case", label="slug")]
     top.close()
-    _unique((case.slug for case in cases), "cases.toml: slug")
-    _unique((str(case.chapter) for case in cases), "cases.toml: chapter")
+    _unique((case.slug for case in cases), "register.toml: slug")
+    _unique((str(case.chapter) for case in cases), "register.toml: chapter")
     unused = seeds.keys() - {case.seed.key for case in cases}
     if unused:
-        raise ContendedError(f"cases.toml: no case uses the seed {min(unused)!r}")
+        raise ContendedError(f"register.toml: no case uses the seed {min(unused)!r}")
     return tuple(sorted(cases, key=lambda case: case.chapter))
 
 
