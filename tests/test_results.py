@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import PROVENANCE, sample
 
+from contended import records
 from contended.errors import ContendedError
 from contended.measure import results
 from contended.measure.results import Failure, Measurement, Sample
@@ -173,7 +174,7 @@ def test_write_whole_replaces_and_obeys_the_umask(tmp_path: Path) -> None:
     path.write_text("old")
     old = os.umask(0o027)
     try:
-        results.write_whole(path, "né\n")
+        records.write_whole(path, "né\n")
     finally:
         os.umask(old)
     assert path.read_text(encoding="utf-8") == "né\n"
@@ -184,7 +185,7 @@ def test_write_whole_replaces_and_obeys_the_umask(tmp_path: Path) -> None:
 def test_write_whole_follows_a_link(tmp_path: Path) -> None:
     real, link = tmp_path / "real.json", tmp_path / "link.json"
     link.symlink_to(real)
-    results.write_whole(link, "{}")
+    records.write_whole(link, "{}")
     assert link.is_symlink()
     assert real.read_text() == "{}"
 
@@ -194,7 +195,7 @@ def test_write_whole_writes_to_a_pipe_instead_of_replacing_it(tmp_path: Path) ->
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        results.write_whole(pipe, "{}")
+        records.write_whole(pipe, "{}")
         assert os.read(reader, 10) == b"{}"
     finally:
         os.close(reader)
@@ -203,18 +204,18 @@ def test_write_whole_writes_to_a_pipe_instead_of_replacing_it(tmp_path: Path) ->
 
 
 def test_write_whole_to_a_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    results.write_whole(Path("-"), "{}\n")
+    records.write_whole(Path("-"), "{}\n")
     assert capsys.readouterr().out == "{}\n"
     assert not Path("-").exists()
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ContendedError, match=r"cannot write .*No such file"):
-        results.write_whole(tmp_path / "absent" / "run.json", "{}")
+        records.write_whole(tmp_path / "absent" / "run.json", "{}")
     folder = tmp_path / "folder"
     folder.mkdir()
     with pytest.raises(ContendedError, match=r"cannot write .*directory"):
-        results.write_whole(folder, "{}")
+        records.write_whole(folder, "{}")
     assert list(tmp_path.iterdir()) == [folder]
     assert list(folder.iterdir()) == []
 
@@ -230,7 +231,7 @@ def test_an_interrupted_write_keeps_the_old_file(
 
     monkeypatch.setattr(Path, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        results.write_whole(path, "new")
+        records.write_whole(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

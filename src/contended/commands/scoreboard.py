@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from contended.commands import commandline
-from contended.measure.results import write_whole
+from contended.records import write_whole
 from contended.scoreboard import board, simulated
 from contended.scoreboard.board import SHOWN, Entry, Row
 from contended.scoreboard.readings import Reading

@@ -54,7 +54,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
 
 def simulate(args: argparse.Namespace) -> int:
     """Run the command; the exit status is 0, and anything else is an exception."""
-    from contended.measure.results import write_whole
+    from contended.records import write_whole
     from contended.show import report
     from contended.simulate import cases, predict, sweep
 

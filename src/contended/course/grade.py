@@ -24,14 +24,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contended import machine
+from contended import machine, records
 from contended.commands.commandline import Progress
 from contended.course import feedback, grades, lab, sandbox, submission
 from contended.course.grades import Grade
 from contended.course.lab import Lab
 from contended.course.worker import Task
 from contended.errors import ContendedError, UsageError
-from contended.measure import results
 
 RECIPE = 1
 """Raised when everything must be graded anew although nobody's work has changed."""
@@ -183,15 +182,17 @@ def _keep(out: Path, about: Lab, task: Task, answer: Graded) -> Grade:
     if answer.failed:
         grade = _failed(about, task, answer.failed)
     else:
-        grade = grades._adapter().validate_json(answer.grade)
+        grade = records.adapter(Grade).validate_json(answer.grade)
     if answer.notebook:
         place = out / "autograded" / task.student / about.slug
         place.mkdir(parents=True, exist_ok=True)
-        results.write_whole(place / about.notebook.name, answer.notebook)
+        records.write_whole(place / about.notebook.name, answer.notebook)
     place = out / "feedback" / task.student / about.slug
     place.mkdir(parents=True, exist_ok=True)
-    results.write_whole(place / f"{about.slug}.html", feedback.page(about, grade))
-    grade.save(_grade_file(out, task.student, about.slug))
+    records.write_whole(place / f"{about.slug}.html", feedback.page(about, grade))
+    file = _grade_file(out, task.student, about.slug)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    grade.save(file)
     return grade
 
 
@@ -212,9 +213,9 @@ def write_tables(out: Path, every: Sequence[Grade]) -> None:
     """All grades in one CSV and one JSON file."""
     text = io.StringIO()
     csv.writer(text).writerows([[_harmless(cell) for cell in row] for row in grades.rows(every)])
-    results.write_whole(out / "grades.csv", text.getvalue())
+    records.write_whole(out / "grades.csv", text.getvalue())
     content = [json.loads(grade.to_json()) for grade in every]
-    results.write_whole(out / "grades.json", json.dumps(content, indent=2) + "\n")
+    records.write_whole(out / "grades.json", json.dumps(content, indent=2) + "\n")
 
 
 def _harmless(cell: str) -> str:
@@ -351,5 +352,5 @@ def one(about: Lab, taken: submission.Taken, *, student: str, unsafe: bool) -> G
     answer = in_process(what.to_json(), DEADLINE_S[about.kind])
     if answer.failed:
         raise ContendedError(f"{about.slug} could not be graded: {answer.failed}")
-    found: Grade = grades._adapter().validate_json(answer.grade)
+    found: Grade = records.adapter(Grade).validate_json(answer.grade)
     return replace(found, student=student)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from contended import records
 from contended.course.lab import Lab
-from contended.measure import results
+from contended.records import Record
 
 SCHEMA = 1
 
@@ -33,7 +33,7 @@ class PartGrade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grade:
+class Grade(Record):
     """What a submission earned.
 
     Attributes:
@@ -68,16 +68,6 @@ class Grade:
         """What could be earned."""
         return sum(part.points for part in self.parts)
 
-    def to_json(self) -> str:
-        """The grade as JSON text."""
-        text: bytes = _adapter().dump_json(self, indent=2)
-        return text.decode() + "\n"
-
-    def save(self, path: Path) -> None:
-        """Write `to_json()` to `path`: the whole file or, on any error, no file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        results.write_whole(path, self.to_json())
-
 
 def load(path: Path) -> Grade:
     """Read a saved grade.
@@ -85,8 +75,7 @@ def load(path: Path) -> Grade:
     Raises:
         ContendedError: the file is missing, is not JSON, or does not fit the schema.
     """
-    loaded: Grade = results.read(path, _adapter(), "grade", SCHEMA, "grade again")
-    return loaded
+    return records.load(Grade, path, "grade", SCHEMA, "grade again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +127,3 @@ def rows(grades: Sequence[Grade]) -> list[list[str]]:
         note = grade.failed and f"not graded: {grade.failed}"
         table.append([*about, "(all)", str(grade.earned), str(grade.points), note])
     return table
-
-
-@cache
-def _adapter() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Grade)

@@ -16,13 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from contended import child, machine
+from contended import child, machine, records
 from contended.course import grades, judge, lab, sandbox
 from contended.course.grades import Grade
 from contended.course.lab import Lab
 from contended.course.submission import Taken
 from contended.errors import ContendedError
-from contended.measure import results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +116,11 @@ def main(argv: list[str]) -> int:
     try:
         found, book = grade(task(file.read_text()))
     except ContendedError as error:
-        results.write_whole(file.with_name("failed.txt"), str(error))
+        records.write_whole(file.with_name("failed.txt"), str(error))
         return 1
     if book:
-        results.write_whole(file.with_name("autograded.ipynb"), book)
-    results.write_whole(file.with_name("grade.json"), found.to_json())
+        records.write_whole(file.with_name("autograded.ipynb"), book)
+    records.write_whole(file.with_name("grade.json"), found.to_json())
     return 0
 
 

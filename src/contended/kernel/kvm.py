@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contended import tree
+from contended import records, tree
 from contended.errors import ContendedError, UsageError
 from contended.kernel import boot as boots
-from contended.measure import results
 
 DEVICE = Path("/dev/kvm")
 DEADLINE_S = 5.0
@@ -142,6 +141,6 @@ def _remember(key: str, answer: Answer) -> None:
     content = {"key": key, "works": answer.works, "why": answer.why}
     try:
         _file().parent.mkdir(parents=True, exist_ok=True)
-        results.write_whole(_file(), json.dumps(content) + "\n")
+        records.write_whole(_file(), json.dumps(content) + "\n")
     except (OSError, ContendedError):
         pass  # asking again costs seconds, and no more

@@ -10,11 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from contended import __version__, cc, machine
+from contended import __version__, cc, machine, records
 from contended.errors import UsageError
 from contended.kernel import boot as boots
 from contended.kernel import build, c2c, outcomes, source, variants
@@ -22,8 +21,8 @@ from contended.kernel.boot import Accel, Boot, GuestReport
 from contended.kernel.build import Kernel, Progress
 from contended.kernel.outcomes import Failed, Judged, Profiled
 from contended.kernel.variants import Case, Outcome, Run, Variant
-from contended.measure import results
 from contended.profile import coherence, plugin
+from contended.records import Record
 
 SCHEMA = 1
 # A guest is done in seconds; this is for a host that is busy with other things.
@@ -126,7 +125,7 @@ class OutcomeRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelRun:
+class KernelRun(Record):
     """A case's kernels, run and judged.
 
     Attributes:
@@ -203,15 +202,6 @@ class KernelRun:
         metrics = ", ".join(sorted({o.metric for o in self.outcomes if o.variant == variant}))
         raise UsageError(f"no number {metric!r} of {self.case}/{variant}; there are: {metrics}")
 
-    def to_json(self) -> str:
-        """The run as JSON text."""
-        text: bytes = _adapter().dump_json(self, indent=2)
-        return text.decode() + "\n"
-
-    def save(self, path: Path) -> None:
-        """Write `to_json()` to `path`: the whole file or, on any error, no file."""
-        results.write_whole(path, self.to_json())
-
     def __repr__(self) -> str:
         held = sum(outcome.held for outcome in self.outcomes)
         return f"<{self.case} on {self.vcpus} vCPUs: {held} of {len(self.outcomes)} outcomes held>"
@@ -228,8 +218,7 @@ def load(path: Path) -> KernelRun:
     Raises:
         ContendedError: the file is missing, is not JSON, or does not fit the schema.
     """
-    loaded: KernelRun = results.read(path, _adapter(), "outcomes", SCHEMA, "run it again")
-    return replace(loaded, recorded=True)
+    return replace(records.load(KernelRun, path, "outcomes", SCHEMA, "run it again"), recorded=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,11 +554,3 @@ def _outcome(judged: Judged) -> OutcomeRecord:
 def _guest_compiler() -> str:
 
     return cc.compiler().version
-
-
-@cache
-def _adapter() -> Any:
-    # As in contended.measure.results: listing cases should not pay for importing pydantic.
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(KernelRun)

@@ -7,18 +7,14 @@ or written by another version is refused on load with a message that names the f
 
 from __future__ import annotations
 
-import os
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-from contended import stats
+from contended import records, stats
 from contended.errors import ContendedError
+from contended.records import Record
 
 SCHEMA = 1
 
@@ -115,7 +111,7 @@ class RatioAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(Record):
     """Interleaved repeats of a case's variants.
 
     Attributes:
@@ -196,15 +192,6 @@ class Measurement:
         """The phases in the order they ran."""
         return list(dict.fromkeys(s.phase for v in self.variants.values() for s in v.samples))
 
-    def to_json(self) -> str:
-        """The measurement as JSON text, in the layout that `contended measure --json` documents."""
-        text: bytes = _adapter().dump_json(self, indent=2)
-        return text.decode() + "\n"
-
-    def save(self, path: Path) -> None:
-        """Write `to_json()` to `path`: the whole file or, on any error, no file."""
-        write_whole(path, self.to_json())
-
     def _repr_html_(self) -> str:
         return _html(self)
 
@@ -249,88 +236,15 @@ def load(path: Path) -> Measurement:
     Raises:
         ContendedError: the file is missing, is not JSON, or does not fit the schema.
     """
-    measurement: Measurement = read(path, _adapter(), "results", SCHEMA, "measure again")
-    return replace(measurement, recorded=True)
-
-
-def read(
-    path: Path, adapter: Any, what: str, schema: int, remedy: str, *, strict: bool = True
-) -> Any:
-    """Read a record that `write_whole` wrote.
-
-    Args:
-        path: The file.
-        adapter: Pydantic's adapter of the record's type.
-        what: What the file holds, for messages.
-        schema: The only one that this version reads.
-        remedy: What to do about another one.
-        strict: Whether a value must have its type as it stands.
-
-    Raises:
-        ContendedError: the file is missing, is not JSON, or does not fit the schema.
-    """
-    from pydantic import ValidationError
-
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ContendedError(f"cannot read {what} from {path}: {error.strerror}") from error
-    try:
-        found = adapter.validate_json(text, strict=strict, extra="forbid")
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        raise ContendedError(f"{path} holds no valid {what}: {where}: {first['msg']}") from error
-    if found.schema != schema:
-        raise ContendedError(
-            f"{path} has schema {found.schema}, this version reads {schema}: {remedy}"
-        )
-    return found
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` so that a reader, or a crash, sees all of it or nothing.
-
-    `-` stands for standard output. A pipe or a device is written to, never replaced by a file.
-    """
-    if str(path) == "-":
-        sys.stdout.write(text)
-        return
-    temporary: str | None = None
-    try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            path.write_text(text, encoding="utf-8")
-            return
-        path = path.resolve()
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as out:
-            temporary = out.name
-            out.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
-        temporary = None
-    except OSError as error:
-        raise ContendedError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+    return replace(
+        records.load(Measurement, path, "results", SCHEMA, "measure again"), recorded=True
+    )
 
 
 def number(value: float, digits: int = 4) -> str:
     """Significant digits with thousands separators: 13,270,000 or 24.31 or 0.0054."""
     rounded = float(f"{value:.{digits}g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:.{digits}g}"
-
-
-@cache
-def _adapter() -> Any:
-    # pydantic takes a tenth of a second to import; listing cases should not pay for it
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Measurement)
 
 
 def _sum_counts(samples: Iterable[Sample]) -> dict[str, int]:

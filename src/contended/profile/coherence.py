@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from contended import records
 from contended.errors import ContendedError, UsageError
-from contended.measure.results import read, write_whole
 from contended.profile import plugin
 from contended.profile.dwarf import Frame
 from contended.profile.lines import Thing
+from contended.records import Record
 
 if TYPE_CHECKING:
     import pandas
@@ -255,7 +255,7 @@ _COLUMNS = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profiles:
+class Profiles(Record):
     """All regions of the variants of a case.
 
     Attributes:
@@ -306,15 +306,6 @@ class Profiles:
         """With only the worst lines of each profile, for keeping; the totals stay whole."""
         return replace(self, profiles=tuple(replace(p, lines=p.lines[:top]) for p in self.profiles))
 
-    def to_json(self) -> str:
-        """As JSON text, in the layout that `contended c2c --json` documents."""
-        text: bytes = _adapter().dump_json(self, indent=1)
-        return text.decode() + "\n"
-
-    def save(self, path: Path) -> None:
-        """Write `to_json()` to `path`: the whole file or, on any error, no file."""
-        write_whole(path, self.to_json())
-
     def _repr_html_(self) -> str:
         from contended.profile import tables
 
@@ -332,7 +323,7 @@ def load(path: Path) -> Profiles:
     Raises:
         ContendedError: the file is missing, is not JSON, or does not fit the schema.
     """
-    found: Profiles = read(path, _adapter(), "profiles", SCHEMA, "profile again", strict=False)
+    found = records.load(Profiles, path, "profiles", SCHEMA, "profile again", strict=False)
     return replace(found, recorded=True)
 
 
@@ -456,11 +447,3 @@ def _site(
 
 def _counts(row: plugin.Line | plugin.Site) -> Counts:
     return Counts(**{f.name: getattr(row, f.name) for f in _EVENTS})
-
-
-@cache
-def _adapter() -> Any:
-    # pydantic takes a tenth of a second to import
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Profiles)

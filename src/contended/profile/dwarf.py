@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from contended.errors import ContendedError, UsageError
-from contended.measure.results import write_whole
+from contended.records import write_whole
 
 _SYMBOL = struct.Struct("<IBBHQQ")
 _CACHE = 2  # raised whenever `Frame` or the way frames are found changes

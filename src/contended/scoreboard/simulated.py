@@ -13,7 +13,7 @@ from typing import Any
 
 from contended import register
 from contended.errors import ContendedError
-from contended.measure.results import write_whole
+from contended.records import write_whole
 from contended.show import lesson
 from contended.simulate import predict
 from contended.simulate.predict import Predicted

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from contended.measure.results import Measurement, Sample
-
 #: Vermilion, blue, bluish green, reddish purple, orange, sky blue, black. Okabe and Ito's yellow
 #: is left out: on white it is too faint.
 PALETTE = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
