@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from contended.kernel import boot, build, variants
+from contended.kernel import boot, build, qemu, variants
 from contended.kernel.build import Kernel
 from contended.profile import plugin
 
@@ -33,7 +33,7 @@ CHUNK_LINES = 256
 def run(kernel: Kernel, vcpus: int, ops: int, value: str | None) -> tuple[float, float]:
     """One boot: seconds from QEMU's start to its end, and of the measured region."""
     report = boot.boot(
-        boot.Boot(
+        qemu.Boot(
             kernel=kernel,
             vcpus=vcpus,
             args={"run": "open-creat", "ops": str(ops)},

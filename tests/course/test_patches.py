@@ -14,8 +14,7 @@ from contended.course import lab, patches, patchtext
 from contended.course.lab import ALLOWED
 from contended.course.patchtext import Refused
 from contended.errors import ContendedError
-from contended.kernel import boot as boots
-from contended.kernel import build, outcomes, run, source, variants
+from contended.kernel import build, outcomes, qemu, record, source, variants
 from contended.kernel.source import Source
 
 pytest_plugins = ("coursefixtures",)
@@ -132,13 +131,13 @@ def test_an_outcome_without_an_expectation_is_the_labs_mistake() -> None:
         patches._of_runs(_found([]), ["opens"])
 
 
-def _found(of: list[run.OutcomeRecord]) -> run.KernelRun:
+def _found(of: list[record.OutcomeRecord]) -> record.KernelRun:
     from dataclasses import fields
 
-    blank = {field.name: "" for field in fields(run.Provenance)}
-    return run.KernelRun(
+    blank = {field.name: "" for field in fields(record.Provenance)}
+    return record.KernelRun(
         case="x", vcpus=1, repeats=1, variants={}, kernels=[], boots=[], outcomes=of,
-        provenance=run.Provenance(**blank),  # type: ignore[arg-type]
+        provenance=record.Provenance(**blank),  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -165,8 +164,8 @@ def test_the_smoke_set_is_run_for_the_submission_alone(toys: Path, tmp_path: Pat
 @pytest.fixture(scope="module")
 def tree() -> Source:
     """The kernel's source, with the unpatched kernel built."""
-    if shutil.which(boots.QEMU) is None:
-        pytest.skip(boots.QEMU_MISSING)
+    if shutil.which(qemu.QEMU) is None:
+        pytest.skip(qemu.QEMU_MISSING)
     try:
         found = source.find()
         build.build(variants.Variant("test", "before", "Linux as it is"), "base", found)
@@ -278,12 +277,12 @@ def test_no_program_of_the_build_can_be_changed(tree: Source) -> None:
 
 
 def test_the_kernels_own_words_are_in_the_detail() -> None:
-    lost = run.OutcomeRecord(
+    lost = record.OutcomeRecord(
         variant="submission", run="lockdep", expected="lockdep is silent", condition="splats = 0",
         metric="splats", seen=1.0, low=1.0, high=1.0, held=False, reason="1 is not 0",
     )  # fmt: skip
     console = "WARNING: inconsistent lock state\nfoo\n"
-    boot = run.BootRecord(
+    boot = record.BootRecord(
         variant="submission", run="lockdep", config="up", workload="umount", args={}, cmdline="",
         vcpus=1, icount=False, repeat=0, accel="tcg", build_id="", results=[], checks=[],
         failed="", splats=outcomes.splats(console), excerpt=console, boot_s=1.0, wall_s=1.0,

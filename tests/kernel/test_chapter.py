@@ -15,8 +15,8 @@ from labtools import path_with, script
 
 from contended.errors import ContendedError, UsageError
 from contended.kernel import build, chapter, run, variants
-from contended.kernel.boot import LostVm
-from contended.kernel.run import BootRecord, KernelRun, OutcomeRecord, Provenance
+from contended.kernel.qemu import LostVm
+from contended.kernel.record import BootRecord, KernelRun, OutcomeRecord, Provenance
 from contended.profile import coherence, figure, query
 from contended.profile.coherence import Profiles
 from contended.show import claims, lesson

@@ -16,8 +16,8 @@ import pytest
 from support import raced
 
 from contended.kernel import boot
-from contended.kernel.boot import Boot
 from contended.kernel.build import Kernel
+from contended.kernel.qemu import Boot
 from contended.profile import plugin
 
 pytest_plugins = ("labfixtures",)

@@ -13,7 +13,7 @@ from pathlib import Path
 from contended import packages
 from contended.commands import commandline
 from contended.errors import ContendedError, UsageError
-from contended.kernel import boot, build, fetch, health, source, variants
+from contended.kernel import build, fetch, health, plan, qemu, run, shell, source, variants
 from contended.kernel.build import Progress
 from contended.kernel.variants import Variant
 from contended.show import report
@@ -97,14 +97,12 @@ def kernels_of(names: Sequence[str]) -> list[tuple[Variant, str]]:
     Raises:
         UsageError: there is no such case or variant.
     """
-    from contended.kernel import run
-
     found: dict[tuple[str, str], tuple[Variant, str]] = {}
     for name in names or variants.slugs():
         slug, slash, one = name.partition("/")
         if slash:
             variants.pick(name)
-        for variant, config in run.plan(slug, [one] if slash else None).kernels:
+        for variant, config in plan.of(slug, [one] if slash else None).kernels:
             # What another variant is compared with is a kernel of that variant.
             if not slash or variant.name == one:
                 found[str(variant), config] = (variant, config)
@@ -197,10 +195,8 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from contended.kernel import run, table
-
     run.check(args.vcpus, args.repeats)
-    run.plan(args.slug, args.variants)  # a mistake in the call is said before anything is done
+    plan.of(args.slug, args.variants)  # a mistake in the call is said before anything is done
     if args.json is not None:
         commandline.check_writable(args.json)
     with commandline.lines() as progress:
@@ -216,7 +212,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.json is not None:
         done.save(args.json)
     if args.json != commandline.STDOUT:
-        sys.stdout.write(table.text(done) + "\n")
+        sys.stdout.write(str(done) + "\n")
     for miss in done.misses:
         sys.stderr.write(f"contended: {args.slug}, {miss}\n")
     if not done.outcomes:
@@ -225,17 +221,15 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _shell(args: argparse.Namespace) -> int:
-    from contended.kernel import run, shell
-
     run.check(args.vcpus, 1)
     variant = variants.pick(args.name)
     shell.check_terminal()
-    boot.find_qemu()
+    qemu.find()
     origin = source.find(args.source, _say)
     with commandline.lines() as progress:
         kernel = build.build(variant, args.config, origin, progress)
     return shell.interact(
-        boot.Boot(
+        qemu.Boot(
             kernel=kernel,
             vcpus=1 if args.config == "up" else args.vcpus,
             cmdline=variant.cmdline,

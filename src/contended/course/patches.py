@@ -23,9 +23,10 @@ from contended.course.grades import Verdict
 from contended.course.lab import Lab
 from contended.course.patchtext import Change, Refused
 from contended.errors import ContendedError
-from contended.kernel import build, run, source, variants
+from contended.kernel import build, plan, run, source, variants
 from contended.kernel.build import Kernel
-from contended.kernel.run import KernelRun, Plan
+from contended.kernel.plan import Plan
+from contended.kernel.record import KernelRun
 from contended.kernel.source import Source
 from contended.kernel.variants import Variant
 
@@ -102,11 +103,11 @@ def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.Case:
 
 def _plan(case: variants.Case) -> Plan:
     """What is booted: the smoke set for the submission itself, not for it with further patches."""
-    main = run.plan_case(case, [SUBMISSION])
+    main = plan.of_case(case, [SUBMISSION])
     others = [name for name in case.variants if name.startswith(f"{SUBMISSION}-")]
     if not others:
         return main
-    more = run.plan_case(case, others, smoke=False)
+    more = plan.of_case(case, others, smoke=False)
     wanted = {(variant.name, each.name) for variant, each in (*main.boots, *more.boots)}
     runs = {**more.case.runs, **main.case.runs}
     return Plan(

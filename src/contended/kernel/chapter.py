@@ -13,10 +13,10 @@ import shutil
 from functools import partial
 
 from contended.errors import ContendedError
-from contended.kernel import build, run, variants
-from contended.kernel.boot import LostVm
+from contended.kernel import build, plan, record, run, variants
 from contended.kernel.outcomes import STALL
-from contended.kernel.run import BootRecord, KernelRun, OutcomeRecord
+from contended.kernel.qemu import LostVm
+from contended.kernel.record import BootRecord, KernelRun, OutcomeRecord
 from contended.measure.results import number
 from contended.profile import coherence
 from contended.profile.coherence import Line, Profiles
@@ -41,7 +41,7 @@ def missing(slug: str) -> str:
     if shutil.which("qemu-system-x86_64") is None:
         return "QEMU is not installed"
     try:
-        wanted = run.plan(slug, smoke=False, runs=_live(slug)).kernels
+        wanted = plan.of(slug, smoke=False, runs=_live(slug)).kernels
         kernels = [build.find(variant, config) for variant, config in wanted]
     except ContendedError as error:
         return str(error)
@@ -160,7 +160,7 @@ def _show(box: Box) -> None:
 
 def recorded(slug: str) -> KernelRun:
     """The reference run, made on another occasion; its provenance says where and with what."""
-    return run.load(lesson.reference(f"{slug}/kernel"))
+    return record.load(lesson.reference(f"{slug}/kernel"))
 
 
 def profiles(slug: str, name: str = "") -> Profiles:

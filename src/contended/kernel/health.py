@@ -10,7 +10,7 @@ from pathlib import Path
 
 from contended import doctor
 from contended.errors import ContendedError
-from contended.kernel import boot, build, guest, kvm, source, variants
+from contended.kernel import build, guest, kvm, qemu, source, variants
 
 #: The source, the object folders of all configurations and the kernels of all cases.
 DISK_BYTES = 7_000_000_000
@@ -40,8 +40,8 @@ def source_is_unpacked() -> bool:
 
 def _qemu() -> Check:
     try:
-        version = boot.qemu_version()
-    except boot.NoQemu as missing:
+        version = qemu.version()
+    except qemu.NoQemu as missing:
         return Check("QEMU", False, str(missing), packages=("qemu-system-x86",))
     return Check("QEMU", True, version)
 
@@ -107,10 +107,10 @@ def _kvm() -> Check:
     if not kvm.DEVICE.exists():
         return Check("KVM", False, "there is no /dev/kvm: using TCG", optional=True)
     kernel = _any_kernel()
-    if kernel is None or shutil.which(boot.QEMU) is None:
+    if kernel is None or shutil.which(qemu.QEMU) is None:
         return Check("KVM", False, "only a boot can tell, and no kernel is built", optional=True)
     try:
-        answer = kvm.probe(boot.Boot(kernel=kernel))
+        answer = kvm.probe(qemu.Boot(kernel=kernel))
     except ContendedError as error:
         return Check("KVM", False, str(error), optional=True)
     detail = "a kernel boots with it" if answer.works else f"{answer.why}: using TCG"

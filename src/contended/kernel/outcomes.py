@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contended.errors import ContendedError
-from contended.kernel.boot import GuestReport, plain
+from contended.kernel.boot import GuestReport
 from contended.kernel.variants import Case, Outcome
+from contended.kernel.vm import plain
 from contended.measure.results import number
 from contended.profile import query
 from contended.profile.coherence import Profiles

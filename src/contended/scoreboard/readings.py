@@ -30,7 +30,7 @@ from contended.scoreboard.evidence import (
 from contended.show import lesson
 
 if TYPE_CHECKING:
-    from contended.kernel.run import KernelRun
+    from contended.kernel.record import KernelRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
