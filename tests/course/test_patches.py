@@ -54,7 +54,7 @@ new file mode 100644
 
 def test_a_patch_is_written_anew_without_anything_else() -> None:
     changes = patchtext.parse(PATCH.encode(), ALLOWED)
-    assert [(c.file, c.new, len(c.hunks)) for c in changes] == [
+    assert [(c.file, not c.old, len(c.hunks)) for c in changes] == [
         ("fs/a.c", False, 2),
         ("include/linux/b.h", True, 1),
     ]

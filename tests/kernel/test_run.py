@@ -36,7 +36,7 @@ from contended.kernel.record import KernelRun
 from contended.kernel.run import carry_out
 from contended.kernel.source import Source
 from contended.kernel.variants import Case, Outcome, Run, Variant
-from contended.profile import coherence
+from contended.profile import assemble
 
 pytest_plugins = ("labfixtures",)
 pytestmark = pytest.mark.usefixtures("no_vm_left")
@@ -375,7 +375,7 @@ def test_a_run_under_the_profiler(booted: Booted, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("trouble", "kind"),
     [
-        (coherence.NoRegion("the workload never finished"), "error: the workload never"),
+        (assemble.NoRegion("the workload never finished"), "error: the workload never"),
         (vm.GuestHang("the guest said nothing", "console"), "hang: the guest said nothing"),
     ],
 )

@@ -12,8 +12,8 @@ from contended.commands import commandline
 from contended.commands.commandline import Progress
 from contended.errors import UsageError
 from contended.kernel import c2c
-from contended.profile import tables, usermode
-from contended.profile.coherence import Profiles
+from contended.profile import usermode
+from contended.profile.saved import Profiles
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +60,12 @@ def fill(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--source", type=Path, metavar="PATH", help="the kernel's source")
     parser.add_argument("--json", type=Path, metavar="FILE|-", help="write the profiles as JSON")
+    parser.add_argument(
+        "--keep",
+        type=commandline.positive,
+        metavar="K",
+        help="lines of each profile that --json keeps, the worst; default: all",
+    )
     parser.set_defaults(command=_command)
 
 
@@ -89,9 +95,9 @@ def _command(args: argparse.Namespace) -> int:
                 progress=progress,
             )
     if args.json is not None:
-        found.save(args.json)
+        (found.trimmed(args.keep) if args.keep else found).save(args.json)
     if args.json != commandline.STDOUT:
-        sys.stdout.write(tables.text(found, args.top) + "\n")
+        sys.stdout.write(found.text(args.top) + "\n")
     return 0
 
 

@@ -14,7 +14,7 @@ from contended import packages
 from contended.commands import commandline
 from contended.errors import ContendedError, UsageError
 from contended.kernel import build, fetch, health, plan, qemu, run, shell, source, variants
-from contended.kernel.build import Progress
+from contended.kernel.make import Progress
 from contended.kernel.variants import Variant
 from contended.show import report
 

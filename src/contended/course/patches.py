@@ -21,10 +21,11 @@ from contended import tree
 from contended.course import patchtext, sandbox
 from contended.course.grades import Verdict
 from contended.course.lab import Lab
-from contended.course.patchtext import Change, Refused
+from contended.course.patchtext import Refused
 from contended.errors import ContendedError
-from contended.kernel import build, plan, run, source, variants
+from contended.kernel import build, layout, make, plan, run, source, variants
 from contended.kernel.build import Kernel
+from contended.kernel.patchfile import Change
 from contended.kernel.plan import Plan
 from contended.kernel.record import KernelRun
 from contended.kernel.source import Source
@@ -169,7 +170,7 @@ def _kernels(plan: Plan, tree: Source, unsafe: bool) -> Iterator[Verdict | None]
             there = build.find(variant, config, tree) is not None
             try:
                 kernel = build.build(variant, config, tree, boxed=None if unsafe else _boxed)
-            except (build.BuildError, build.LayoutError) as error:
+            except (make.BuildError, layout.LayoutError) as error:
                 if not variant.name.startswith(SUBMISSION):
                     raise
                 problem = _not_built(variant, config, error)

@@ -13,31 +13,24 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contended import doctor
 from contended.errors import ContendedError
 from contended.kernel import config as configuration
-from contended.kernel import layout, mirror
+from contended.kernel import layout, make, mirror, patchfile
 from contended.kernel import source as sources
+from contended.kernel.make import Boxed, Progress
 from contended.kernel.source import Source
 from contended.kernel.variants import Variant
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, the objects done, and those expected or 0 if unknown."""
-
-Boxed = Callable[[Sequence[str], Path, Path], list[str]]
-"""Makes of a command one that runs it in a sandbox, with a tree to read and objects to write."""
+from contended.profile.dwarf import Image
 
 RECIPE = 1
 """Raised when kernels must be built anew although nothing else that they are made of changed."""
@@ -57,13 +50,6 @@ _LINKED = (
     *("vmlinux*", ".vmlinux*", ".tmp_vmlinux*", "System.map", "arch/x86/boot/bzImage"),
     *("arch/x86/boot/vmlinux.bin", "arch/x86/boot/compressed/vmlinux*"),
 )
-# Told to end, it tells the whole process group, so that every make removes what is half made and
-# every compiler stops; more than once, since a make may just be starting another one.
-_SUPERVISOR = """\
-trap 'trap : TERM; for i in 1 2 3 4 5; do kill -TERM 0; sleep 0.1; done; wait; exit 143' TERM
-"$@" & wait $!
-"""
-_DIAGNOSTIC = re.compile(r"(?P<file>[^\s:]+\.[chSo]):.*?\b(?P<kind>warning|error): ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +95,14 @@ def compiler() -> str:
 
 def digest_of(source: Source, variant: Variant, config: str) -> str:
     """A digest of all that goes into a kernel: 32 hexadecimal digits."""
-    patches = [_change(patch) for patch in variant.patches]
-    return _digest(source, patches, config)
+    texts = [patch.read_text(errors="replace") for patch in variant.patches]
+    return _digest(source, [patchfile.changes_of(text) for text in texts], config)
 
 
 def _digest(source: Source, patches: Sequence[str], config: str) -> str:
     options, flags = configuration.options(config), configuration.flags(config)
     parts = (RECIPE, source.digest, patches, options, compiler(), *flags)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _change(patch: Path) -> str:
-    """A patch without its message: another wording is no other kernel."""
-    text = patch.read_text(errors="replace")
-    start = re.search(r"^(diff --git |--- \S+.*\n\+\+\+ )", text, re.M)
-    return text[start.start() :] if start else text
 
 
 def find(variant: Variant, config: str, source: Source | None = None) -> Kernel | None:
@@ -135,16 +114,8 @@ def find(variant: Variant, config: str, source: Source | None = None) -> Kernel 
     source = source or sources.find()
     try:
         return _found(variant, config, digest_of(source, variant, config))
-    except LayoutError:
+    except layout.LayoutError:
         return None
-
-
-class LayoutError(ContendedError):
-    """A struct of a patched kernel does not lie as the variant says it does."""
-
-
-class BuildError(ContendedError):
-    """A kernel does not compile, or not without a warning."""
 
 
 def build(
@@ -164,9 +135,9 @@ def build(
         boxed: How to compile patches that somebody else wrote.
 
     Raises:
-        BuildError: it does not compile, or a patched file gives a warning; make's last words are
-            attached as a note.
-        LayoutError: a struct does not lie as the variant says.
+        make.BuildError: it does not compile, or a patched file gives a warning; make's last words
+            are attached as a note.
+        layout.LayoutError: a struct does not lie as the variant says.
         ContendedError: there is no source, a patch does not apply, a package is missing, or the
             disk is full.
     """
@@ -184,17 +155,6 @@ def build(
     kernel = _found(variant, config, digest)
     assert kernel
     return kernel
-
-
-def clean() -> int:
-    """Remove sources, objects and kernels; returns the bytes that this freed."""
-    freed = 0
-    for folder in ("source", "fetched", "build", "kernels"):
-        place = sources.cache() / folder
-        if place.is_dir():
-            freed += sum(seen.st_blocks * 512 for _, seen in mirror.entries(place))
-            shutil.rmtree(place)
-    return freed
 
 
 def _place(digest: str) -> Path:
@@ -219,36 +179,8 @@ def _found(variant: Variant, config: str, digest: str) -> Kernel | None:
         compiler=meta["compiler"],
     )
     if config == "base":
-        check_layout(variant, kernel.vmlinux)
+        layout.check(variant, kernel.vmlinux)
     return kernel
-
-
-def check_layout(variant: Variant, vmlinux: Path) -> None:
-    """See that structs lie as a variant says.
-
-    Raises:
-        LayoutError: one does not; the message gives the offsets.
-    """
-    for wanted in variant.layout:
-        if bad := layout.problems(_struct(vmlinux, wanted.struct), wanted):
-            raise LayoutError(f"{variant}: in struct {wanted.struct} {'; '.join(bad)}")
-
-
-def _struct(vmlinux: Path, name: str) -> layout.Struct:
-    """A struct of a finished kernel; what was read of it is kept, since reading takes seconds."""
-    kept = vmlinux.parent / f"struct-{name}.json"
-    with suppress(OSError, ValueError, TypeError):
-        content = json.loads(kept.read_text())
-        return layout.Struct(
-            name, content["size"], tuple(layout.Field(*f) for f in content["fields"])
-        )
-    found = layout.struct(vmlinux, name)
-    fields = [[field.name, field.offset, field.size] for field in found.fields]
-    with suppress(OSError), tempfile.TemporaryDirectory(dir=vmlinux.parent) as scratch:
-        new = Path(scratch) / kept.name
-        new.write_text(json.dumps({"size": found.size, "fields": fields}))
-        new.replace(kept)
-    return found
 
 
 def _need_plain_path(folder: Path) -> None:
@@ -325,7 +257,7 @@ class _Build:
             sources.need_space(self._home, BASE_BYTES.get(self._config, 0), "the first build")
             configuration.write(self._source, self._config, self._objects)
             self._save(_State(making=self._base))
-        self._compile(name, OBJECTS.get(self._config, 0), ())
+        self._compile(name, OBJECTS.get(self._config, 0))
         self._publish(self._base)
         self._report(f"{name}: keeping its objects", 0, 0)
         mirror.sync(self._objects, self._snapshot, _LINKED)
@@ -352,59 +284,10 @@ class _Build:
             self._publish(digest)
             self._save(replace(self._state, clean=True))
 
-    def _compile(self, name: str, expected: int, patched: Sequence[str]) -> None:
-        # A build that goes on counts what is there.
-        done = sum(1 for _ in self._objects.rglob("*.o")) if expected else 0
-        said: list[str] = []
-        self._report(f"{name}: compiling", done, expected)
-        jobs = f"-j{len(os.sched_getaffinity(0))}"
-        flags = configuration.flags(self._config)
-        command = configuration.make(self._source, self._objects, jobs, *flags, "bzImage")
-        if patched and self._boxed is not None:
-            command = self._boxed(command, self._source.tree, self._objects)
-        with _running(command, self._lock) as (process, lines):
-            for line in lines:
-                said.append(line)
-                if re.match(r"  (CC|AS) ", line):
-                    done += 1
-                    self._report(f"{name}: compiling", done, expected)
-                elif re.match(r"  LD +(vmlinux|\.tmp_vmlinux)", line):
-                    self._report(f"{name}: linking", done, expected)
-                if (warning := self._diagnostic(line, "warning")) and warning[0] in patched:
-                    error = BuildError(f"{name} does not compile without a warning: {warning[1]}")
-                    error.add_note("\n".join(said[-20:]))
-                    raise error
-            process.wait()
-        if process.returncode:
-            # A full disk shows in many ways, most of them less clear than this.
-            for where in (self._home, Path(tempfile.gettempdir())):
-                sources.need_space(where, 20_000_000, "a build")
-            error = BuildError(f"{name} does not compile: {self._reason(said)}")
-            error.add_note("\n".join(said[-40:]))
-            raise error
-
-    def _reason(self, said: Sequence[str]) -> str:
-        """The line of make's output that is most likely to say why it failed."""
-        for line in said:
-            if found := self._diagnostic(line, "error"):
-                return found[1].strip()
-        for sign in ("undefined reference", "not found", "No such file", "rror", ""):
-            for line in said:
-                if sign in line and not line.startswith(("make", "  ")):
-                    return line.strip()
-        return "make gives no reason"
-
-    def _diagnostic(self, line: str, kind: str) -> tuple[str, str] | None:
-        """The file, relative to the tree, and the text of a compiler's warning or error."""
-        match = _DIAGNOSTIC.match(line)
-        if not match or match["kind"] != kind:
-            return None
-        file = match["file"]
-        for prefix in (f"{self._source.tree}/", "../", "./"):
-            file = file.removeprefix(prefix)
-        if file.endswith(".o"):  # objtool's words
-            file = file[:-1] + ("c" if (self._source.tree / f"{file[:-1]}c").exists() else "S")
-        return file, line.replace(f"{self._source.tree}/", "")
+    def _compile(self, name: str, expected: int, patched: Sequence[str] = ()) -> None:
+        target = make.Target(name, self._source, self._config, self._objects)
+        boxed = self._boxed if patched else None
+        make.run(target, self._lock, self._report, expected, patched, boxed)
 
     def _publish(self, digest: str) -> None:
         """Put the finished kernel into the cache, whole."""
@@ -420,8 +303,10 @@ class _Build:
             shutil.copyfile(self._objects / _IMAGE, work / "bzImage")
             shutil.copyfile(self._objects / "vmlinux", work / "vmlinux")
             shutil.copyfile(self._objects / ".config", work / "config")
+            with Image(work / "vmlinux") as image:
+                build_id = image.build_id
             meta = {
-                "build_id": build_id(work / "vmlinux"),
+                "build_id": build_id,
                 "version": self._source.version,
                 "compiler": compiler(),
                 "config": self._config,
@@ -441,54 +326,3 @@ class _Build:
         fields = ("base", "making", "clean", "mtime_ns")
         new.write_text(json.dumps({name: getattr(state, name) for name in fields}))
         new.replace(self._home / "state.json")
-
-
-@contextmanager
-def _running(
-    command: Sequence[str], lock: int
-) -> Iterator[tuple[subprocess.Popen[str], Iterator[str]]]:
-    """A make and its output, line by line; nothing of it goes on when the block is left.
-
-    It has a process group of its own, so that Ctrl-C comes to us and we end it in order; if we are
-    killed it ends as well; and it holds the lock until its last process is gone.
-    """
-    process = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "TERM", "sh", "-c", _SUPERVISOR, "sh", *command],
-        env=configuration.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        pass_fds=(lock,),
-    )
-    assert process.stdout
-    try:
-        yield process, (line.rstrip("\n") for line in process.stdout)
-    finally:
-        process.terminate()
-        try:
-            process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise BuildError("make did not end and was killed: build again") from None
-
-
-def build_id(vmlinux: Path) -> str:
-    """The build id that the linker wrote into an ELF file.
-
-    Raises:
-        ContendedError: it has none.
-    """
-    from elftools.elf.elffile import ELFFile
-    from elftools.elf.sections import NoteSection
-
-    with vmlinux.open("rb") as stream:
-        for section in ELFFile(stream).iter_sections():
-            if isinstance(section, NoteSection):
-                for note in section.iter_notes():
-                    if note["n_type"] == "NT_GNU_BUILD_ID":
-                        return str(note["n_desc"])
-    raise ContendedError(f"{vmlinux} has no build id")

@@ -17,13 +17,15 @@ from typing import Any
 from contended import tree
 from contended.errors import UsageError
 from contended.kernel import build, qemu, source, variants, vm
-from contended.kernel.build import Progress
+from contended.kernel.make import Progress
 from contended.kernel.variants import Case, Run, Variant
-from contended.profile import coherence, plugin
+from contended.profile import assemble, output, plugin, symbolize
 from contended.profile import query as metrics
-from contended.profile.coherence import NoRegion, Profile, Profiles, Provenance
-from contended.profile.dwarf import Image, names, symbolize
+from contended.profile.assemble import NoRegion
+from contended.profile.coherence import Profile, Provenance
+from contended.profile.dwarf import Image
 from contended.profile.lines import Monitor, Resolver
+from contended.profile.saved import Profiles
 
 VCPUS = 4
 DEADLINE_S = 240.0
@@ -57,7 +59,7 @@ def profile(
     Raises:
         UsageError: no such case, variant or run.
         NoRegion: a workload did nothing in its measured region.
-        plugin.BadReport: it ended before it was measured.
+        output.BadReport: it ended before it was measured.
         plugin.NoPlugins: there is no QEMU that takes plugins.
         WrongKernel: a vmlinux is not of the kernel that was booted.
         ContendedError: no QEMU, no source, a build that fails, a guest that panics.
@@ -136,7 +138,7 @@ def _listen(
     with vm.Machine(description) as machine:
         for line in machine.lines():
             if line["type"] == "hello":
-                coherence.check_build(image.build_id, str(line.get("build_id", "")))
+                assemble.check_build(image.build_id, str(line.get("build_id", "")))
             elif line["type"] == "error":
                 raise vm.GuestError(f"the guest says: {line.get('what', '?')}", machine.console)
             elif line["type"] == "result":
@@ -163,25 +165,25 @@ def name_regions(
 
     Raises:
         NoRegion: there are none, or not as many as there are results.
-        plugin.BadReport: the output is damaged or another version's.
+        output.BadReport: the output is damaged or another version's.
     """
     if not out.exists():
         raise NoRegion(f"{variant}: the workload never finished a measured region: no table")
-    report = plugin.load(out)
+    report = output.load(out)
     if len(report.regions) != len(results):
         raise NoRegion(
             f"{variant}: {len(report.regions)} measured regions for {len(results)} results of "
             f"the workload {provenance.workload!r}: no telling which is which"
         )
     return [
-        coherence.assemble(
+        assemble.assemble(
             region,
             variant=variant,
             label=_label(result, results),
             size=int(result.get("size") or 0),
             provenance=provenance,
-            frames=partial(symbolize, image, cache=tree.cache_dir() / "kernel" / "symbols"),
-            names=partial(names, image),
+            frames=partial(symbolize.frames, image, cache=tree.cache_dir() / "kernel" / "symbols"),
+            names=partial(symbolize.names, image),
             resolve=resolver.at if resolver else None,
             watched=watched,
         )

@@ -22,7 +22,7 @@ from contended.kernel.variants import Case, Outcome
 from contended.kernel.vm import plain
 from contended.measure.results import number
 from contended.profile import query
-from contended.profile.coherence import Profiles
+from contended.profile.saved import Profiles
 
 Value = float | str
 Metrics = dict[str, list[Value]]

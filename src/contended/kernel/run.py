@@ -15,13 +15,14 @@ from contended import __version__, cc, machine
 from contended.errors import UsageError
 from contended.kernel import boot, build, c2c, kvm, outcomes, plan, qemu, source, vm
 from contended.kernel.boot import GuestReport
-from contended.kernel.build import Kernel, Progress
+from contended.kernel.build import Kernel
+from contended.kernel.make import Progress
 from contended.kernel.outcomes import Failed, Judged, Profiled
 from contended.kernel.plan import Plan
 from contended.kernel.qemu import Accel, Boot
 from contended.kernel.record import BootRecord, KernelInfo, KernelRun, OutcomeRecord, Provenance
 from contended.kernel.variants import MAX_VCPUS, Case, Run, Variant
-from contended.profile import coherence, plugin
+from contended.profile import assemble, output, saved
 
 # A guest is done in seconds; this is for a host that is busy with other things.
 DEADLINE_S = {"base": 180.0, "debug": 300.0, "up": 300.0}
@@ -193,11 +194,9 @@ def _profile(asked: Boot, variant: Variant, run: Run) -> tuple[Failed | Profiled
     except vm.GuestTrouble as trouble:
         kind = kinds.get(type(trouble), "error")
         return Failed(kind, str(trouble), trouble.console), "tcg", "", time.monotonic() - start
-    except (coherence.NoRegion, plugin.BadReport) as nothing:
+    except (assemble.NoRegion, output.BadReport) as nothing:
         return Failed("error", str(nothing), ""), "tcg", "", time.monotonic() - start
-    profiles = coherence.Profiles(
-        case=variant.slug, run=run.name, mode="system", profiles=tuple(found)
-    )
+    profiles = saved.Profiles(case=variant.slug, run=run.name, mode="system", profiles=tuple(found))
     return Profiled(profiles), "tcg", "", time.monotonic() - start
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from contended.errors import ContendedError, UsageError
 from contended.kernel import fetch, mirror, patching, store
-from contended.kernel.patching import TESTED, touched
+from contended.kernel.patching import TESTED
 from contended.kernel.store import cache, need_space
 
 __all__ = [
@@ -43,7 +43,6 @@ __all__ = [
     "obtain",
     "packaged",
     "patched",
-    "touched",
 ]
 
 PACKAGE = "linux-source-6.1"
@@ -74,13 +73,6 @@ class Source:
     def key(self) -> str:
         """A name for this tree that files and folders made from it can have."""
         return self.tree.parent.name
-
-    @property
-    def note(self) -> str:
-        """What to tell the reader about the version; empty for the tested one."""
-        if self.version == TESTED:
-            return ""
-        return f"the source is Linux {self.version}; the patches were tested with {TESTED}"
 
 
 class NoSource(ContendedError):

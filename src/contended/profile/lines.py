@@ -20,7 +20,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from contended.errors import ContendedError, UsageError
-from contended.profile.dwarf import Image, Type
+from contended.profile.dwarf import Image
+from contended.profile.layouts import Type
 
 _KERNEL_MAP = 0xFFFFFFFF80000000  # __START_KERNEL_map
 _PAGE_OFFSET = 0xFFFF888000000000  # where the variables of a 5-level kernel do not say otherwise
