@@ -10,8 +10,8 @@ from typing import Any
 
 from contended.profile import assemble, output
 from contended.profile.coherence import Profile, Provenance
-from contended.profile.lines import Thing
 from contended.profile.saved import Profiles
+from contended.profile.thing import Thing
 from contended.profile.units import Frame
 
 GET, PUT, LOOKUP, USER, ENTRY, SLOW = 0x1000, 0x1100, 0x2000, 0x3000, 0x4000, 0x4010

@@ -25,8 +25,8 @@ from contended.profile import assemble, output, plugin, query, saved, usermode
 from contended.profile.assemble import NoRegion
 from contended.profile.coherence import Profile
 from contended.profile.dwarf import Image
-from contended.profile.lines import Thing
 from contended.profile.saved import Profiles
+from contended.profile.thing import Thing
 
 pytest_plugins = ("labfixtures",)
 

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from contended.errors import ContendedError
 from contended.profile import output
 from contended.profile.coherence import Counts, Line, Mode, Profile, Provenance, Site
-from contended.profile.lines import Thing
+from contended.profile.thing import Thing
 from contended.profile.units import Frame
 
 # Asking the waiting guest what a line is, or the debug information where an instruction comes from,

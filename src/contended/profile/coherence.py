@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from contended.profile.lines import Thing
+from contended.profile.thing import Thing
 from contended.profile.units import Frame
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from contended.errors import UsageError
 from contended.measure.results import number
 from contended.profile.coherence import Line, Profile, Site
-from contended.profile.lines import Thing
+from contended.profile.thing import Thing
 from contended.show.report import columns
 
 _RULE = "=" * 49

@@ -26,8 +26,8 @@ from contended.profile.assemble import NoRegion
 from contended.profile.coherence import Provenance
 from contended.profile.dwarf import Image
 from contended.profile.layouts import Type
-from contended.profile.lines import Thing
 from contended.profile.saved import Profiles
+from contended.profile.thing import Thing
 
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-pthread", "-no-pie")
 #: Instructions that a thread may be ahead, fewer than an operation has, or they would not meet.
