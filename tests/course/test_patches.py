@@ -14,7 +14,7 @@ from contended.course import lab, patches, patchtext
 from contended.course.lab import ALLOWED
 from contended.course.patchtext import Refused
 from contended.errors import ContendedError
-from contended.kernel import build, outcomes, qemu, record, source, variants
+from contended.kernel import build, outcomes, qemu, record, source, store, variants
 from contended.kernel.source import Source
 
 pytest_plugins = ("coursefixtures",)
@@ -205,25 +205,25 @@ def test_the_compiler_sees_nothing_of_the_machine(toys: Path, tree: Source, root
 
 @pytest.mark.usefixtures("boxes")
 def test_a_warning_is_a_lost_build_and_the_cache_is_as_before(toys: Path, tree: Source) -> None:
-    kernels = set((source.cache() / "kernels").iterdir())
+    kernels = set((store.cache() / "kernels").iterdir())
     use = "#include <linux/uaccess.h>\n"
     patch = diff(tree, "fs/readdir.c", use, use + "static int not_used(void)\n{\n\treturn 1;\n}\n")
     seen = reasons(toys, patch)
     assert seen["applies"] == ""
     assert "defined but not used" in seen["builds"]
-    assert set((source.cache() / "kernels").iterdir()) == kernels
+    assert set((store.cache() / "kernels").iterdir()) == kernels
     assert "not_used" not in (tree.tree / "fs/readdir.c").read_text()
 
 
 @pytest.mark.usefixtures("boxes")
 def test_a_kernel_that_works_and_gains_nothing_keeps_its_steps(toys: Path, tree: Source) -> None:
-    kernels = set((source.cache() / "kernels").iterdir())
+    kernels = set((store.cache() / "kernels").iterdir())
     use = "#include <linux/uaccess.h>\n"
     seen = reasons(toys, diff(tree, "fs/readdir.c", use, use + "extern int no_such_thing;\n"))
     assert [name for name, reason in seen.items() if not reason] == ["applies", "builds", "boots"]
     assert "every open takes one reference: 2 is above 1.1" in seen["gain"]
     # The student's kernel is not kept.
-    assert set((source.cache() / "kernels").iterdir()) == kernels
+    assert set((store.cache() / "kernels").iterdir()) == kernels
 
 
 def test_patches_that_change_nothing_or_fit_nothing(toys: Path, tree: Source) -> None:
@@ -261,7 +261,7 @@ def test_what_the_lab_adds_must_fit_on_top(toys: Path, tree: Source, tmp_path: P
 
 def test_no_program_of_the_build_can_be_changed(tree: Source) -> None:
     """The list against what make noted of the programs that it compiled for this machine."""
-    objects = source.cache() / "build" / f"{tree.key}-base" / "objects"
+    objects = store.cache() / "build" / f"{tree.key}-base" / "objects"
     used: set[str] = set()
     for noted in objects.rglob(".*.cmd"):
         text = noted.read_text(errors="replace")

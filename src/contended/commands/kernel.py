@@ -13,7 +13,19 @@ from pathlib import Path
 from contended import packages
 from contended.commands import commandline
 from contended.errors import ContendedError, UsageError
-from contended.kernel import build, fetch, health, plan, qemu, run, shell, source, variants
+from contended.kernel import (
+    build,
+    fetch,
+    health,
+    patching,
+    plan,
+    qemu,
+    run,
+    shell,
+    source,
+    store,
+    variants,
+)
 from contended.kernel.make import Progress
 from contended.kernel.variants import Variant
 from contended.show import report
@@ -165,7 +177,7 @@ def _source(args: argparse.Namespace) -> int:
     if args.json:
         value = {
             "version": found.version,
-            "tested": source.TESTED,
+            "tested": patching.TESTED,
             "tree": str(found.tree),
             "given": str(found.given),
             "origin": fetch.origin(found.given),
@@ -173,8 +185,8 @@ def _source(args: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(value, indent=2) + "\n")
     else:
         sys.stdout.write(f"Linux {found.version} in {found.tree}\n")
-    if found.version != source.TESTED:
-        _say(f"the patches were tested with {source.TESTED}; whether they apply, the build shows")
+    if found.version != patching.TESTED:
+        _say(f"the patches were tested with {patching.TESTED}; whether they apply, the build shows")
     return 0
 
 
@@ -240,7 +252,7 @@ def _shell(args: argparse.Namespace) -> int:
 
 
 def _clean(args: argparse.Namespace) -> int:
-    doomed = source.cache() if args.all else source.cache() / "build"
+    doomed = store.cache() if args.all else store.cache() / "build"
     freed = 0
     if doomed.exists():
         freed = _size(doomed)

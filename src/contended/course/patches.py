@@ -23,7 +23,7 @@ from contended.course.grades import Verdict
 from contended.course.lab import Lab
 from contended.course.patchtext import Refused
 from contended.errors import ContendedError
-from contended.kernel import build, layout, make, plan, run, source, variants
+from contended.kernel import build, layout, make, plan, run, source, store, variants
 from contended.kernel.build import Kernel
 from contended.kernel.patchfile import Change
 from contended.kernel.plan import Plan
@@ -194,8 +194,8 @@ def _not_built(variant: Variant, config: str, error: ContendedError) -> Verdict:
     reason = str(error).removeprefix(f"{variant}, config {config} ")
     # Where the grader's cache is, is nobody's business, and shorter names read better.
     detail = "\n".join(getattr(error, "__notes__", []))
-    detail = re.sub(rf"{re.escape(str(source.cache()))}/source/\w+/tree/?", "", detail)
-    detail = detail.replace(str(source.cache()), "...")
+    detail = re.sub(rf"{re.escape(str(store.cache()))}/source/\w+/tree/?", "", detail)
+    detail = detail.replace(str(store.cache()), "...")
     return Verdict(f"the kernel {reason}", detail[-_DETAIL_CHARS:])
 
 

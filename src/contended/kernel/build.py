@@ -22,15 +22,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from contended import doctor
+from contended import doctor, records
 from contended.errors import ContendedError
 from contended.kernel import config as configuration
-from contended.kernel import layout, make, mirror, patchfile
+from contended.kernel import layout, make, mirror, patchfile, store
 from contended.kernel import source as sources
 from contended.kernel.make import Boxed, Progress
 from contended.kernel.source import Source
 from contended.kernel.variants import Variant
 from contended.profile.dwarf import Image
+from contended.records import Record
 
 RECIPE = 1
 """Raised when kernels must be built anew although nothing else that they are made of changed."""
@@ -77,6 +78,16 @@ class Kernel:
     build_id: str
     version: str
     compiler: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Meta(Record):
+    """What is kept beside a kernel."""
+
+    build_id: str
+    version: str
+    compiler: str
+    config: str
 
 
 @functools.cache
@@ -142,7 +153,7 @@ def build(
             disk is full.
     """
     report: Progress = progress or (lambda _what, _done, _expected: None)
-    _need_plain_path(sources.cache())
+    _need_plain_path(store.cache())
     source = source or sources.find(say=lambda what: report(what, 0, 0))
     digest = digest_of(source, variant, config)
     if kernel := _found(variant, config, digest):
@@ -158,15 +169,16 @@ def build(
 
 
 def _place(digest: str) -> Path:
-    return sources.cache() / "kernels" / digest
+    return store.cache() / "kernels" / digest
 
 
 def _found(variant: Variant, config: str, digest: str) -> Kernel | None:
     place = _place(digest)
     try:
-        meta = json.loads((place / "meta.json").read_text())
+        text = (place / "meta.json").read_bytes()
     except OSError:
         return None
+    meta: _Meta = records.adapter(_Meta).validate_json(text)
     kernel = Kernel(
         slug=variant.slug,
         variant=variant.name,
@@ -174,9 +186,9 @@ def _found(variant: Variant, config: str, digest: str) -> Kernel | None:
         digest=digest,
         image=place / "bzImage",
         vmlinux=place / "vmlinux",
-        build_id=meta["build_id"],
-        version=meta["version"],
-        compiler=meta["compiler"],
+        build_id=meta.build_id,
+        version=meta.version,
+        compiler=meta.compiler,
     )
     if config == "base":
         layout.check(variant, kernel.vmlinux)
@@ -203,7 +215,7 @@ def _need_packages() -> None:
 
 
 @dataclass(slots=True)
-class _State:
+class _State(Record):
     """What an object folder holds, kept beside it.
 
     Attributes:
@@ -230,9 +242,10 @@ class _Build:
         self._report = report
         self._lock = lock
         self._boxed = boxed
-        self._home = sources.cache() / "build" / f"{source.key}-{config}"
+        self._home = store.cache() / "build" / f"{source.key}-{config}"
         self._objects = self._home / "objects"
         self._snapshot = self._home / "snapshot"
+        self._file = self._home / "state.json"
         self._base = _digest(source, [], config)
         self._state = self._load()
 
@@ -254,7 +267,7 @@ class _Build:
             # Objects of another compiler or configuration: nothing of them can be trusted.
             for folder in (self._objects, self._snapshot):
                 shutil.rmtree(folder, ignore_errors=True)
-            sources.need_space(self._home, BASE_BYTES.get(self._config, 0), "the first build")
+            store.need_space(self._home, BASE_BYTES.get(self._config, 0), "the first build")
             configuration.write(self._source, self._config, self._objects)
             self._save(_State(making=self._base))
         self._compile(name, OBJECTS.get(self._config, 0))
@@ -265,7 +278,7 @@ class _Build:
 
     def _make_patched(self, variant: Variant, digest: str) -> None:
         name = f"{variant}, config {self._config}"
-        sources.need_space(self._home, VARIANT_BYTES, "a build")
+        store.need_space(self._home, VARIANT_BYTES, "a build")
         if not (self._state.making == digest and self._state.clean):
             # First the word that the objects are no longer what they were, then the deed.
             self._save(_State(base=self._base))
@@ -305,24 +318,16 @@ class _Build:
             shutil.copyfile(self._objects / ".config", work / "config")
             with Image(work / "vmlinux") as image:
                 build_id = image.build_id
-            meta = {
-                "build_id": build_id,
-                "version": self._source.version,
-                "compiler": compiler(),
-                "config": self._config,
-            }
-            (work / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
+            _Meta(build_id, self._source.version, compiler(), self._config).save(work / "meta.json")
             work.replace(place)
 
     def _load(self) -> _State:
         try:
-            return _State(**json.loads((self._home / "state.json").read_text()))
-        except (OSError, ValueError, TypeError):
-            return _State()
+            state: _State = records.adapter(_State).validate_json(self._file.read_bytes())
+        except (OSError, ValueError):
+            state = _State()
+        return state
 
     def _save(self, state: _State) -> None:
         self._state = state
-        new = self._home / "state.new"
-        fields = ("base", "making", "clean", "mtime_ns")
-        new.write_text(json.dumps({name: getattr(state, name) for name in fields}))
-        new.replace(self._home / "state.json")
+        state.save(self._file)

@@ -231,18 +231,13 @@ def _addresses(image: Image, function: str, callee: str, text: str) -> dict[int,
 
 
 def choose_variants(case: Case, wanted: Sequence[str] | None) -> list[Variant]:
-    """The variants of that names, or before and after, or all.
+    """The variants of these names, or before and after, or all.
 
     Raises:
-        UsageError: there is none of that name; the message lists those there are.
+        UsageError: there is none of that name.
     """
     usual = [name for name in ("before", "after") if name in case.variants]
-    chosen = list(dict.fromkeys(wanted or usual or case.variants))
-    for name in chosen:
-        if name not in case.variants:
-            there = ", ".join(case.variants)
-            raise UsageError(f"{case.slug} has no variant {name!r}; there are: {there}")
-    return [case.variants[name] for name in chosen]
+    return case.pick(wanted or usual or case.variants)
 
 
 def choose_run(case: Case, name: str | None = None) -> Run:
@@ -252,10 +247,7 @@ def choose_run(case: Case, name: str | None = None) -> Run:
         UsageError: there is none.
     """
     if name is not None:
-        if name not in case.runs:
-            there = ", ".join(case.runs) or "none"
-            raise UsageError(f"{case.slug} has no run {name!r}; there are: {there}")
-        return case.runs[name]
+        return case.pick_runs([name])[0]
     runs = [run for run in case.runs.values() if not run.icount]
     meant = [run for run in runs if run.profile]
     if runs:

@@ -152,6 +152,7 @@ def _claim(seen: OutcomeRecord, slug: str) -> Claim:
 
 
 def _show(box: Box) -> None:
+    # the book's: measuring does without
     from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
 
     display(box)  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from contended import doctor
 from contended.errors import ContendedError
-from contended.kernel import build, guest, kvm, qemu, source, variants
+from contended.kernel import build, guest, kvm, qemu, source, store, variants
 
 #: The source, the object folders of all configurations and the kernels of all cases.
 DISK_BYTES = 7_000_000_000
@@ -34,7 +34,7 @@ def examine() -> list[Check]:
 
 def source_is_unpacked() -> bool:
     """Whether looking for the source again takes no time."""
-    place = source.cache() / "source"
+    place = store.cache() / "source"
     return place.is_dir() and any(place.glob("*/tree/Makefile"))
 
 
@@ -78,7 +78,7 @@ def _busybox() -> Check:
 
 
 def _disk() -> Check:
-    place = source.cache()
+    place = store.cache()
     there = next(p for p in (place, *place.absolute().parents) if p.exists())
     free = shutil.disk_usage(there).free
     held = sum(1 for _ in place.glob("kernels/*/meta.json"))
@@ -97,7 +97,7 @@ def _kernels() -> Check:
     return Check(
         "kernels",
         True,
-        f"{len(list(source.cache().glob('kernels/*/meta.json')))} built; variants of "
+        f"{len(list(store.cache().glob('kernels/*/meta.json')))} built; variants of "
         f"{len(cases)} cases are described",
         optional=True,
     )

@@ -9,18 +9,19 @@ host; the answer is kept in the cache and in this process.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from contended import records, tree
 from contended.errors import ContendedError, UsageError
 from contended.kernel import qemu
 from contended.kernel.qemu import Boot, LostVm
 from contended.kernel.vm import ENDED, GuestHang, GuestTrouble, Machine
+from contended.records import Record
 
 DEVICE = Path("/dev/kvm")
 DEADLINE_S = 5.0
@@ -36,6 +37,15 @@ class Answer:
 
     works: bool
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Record):
+    """An answer, and of which start of the host and which QEMU it is."""
+
+    key: str
+    works: bool
+    why: str
 
 
 _ANSWERS: dict[str, Answer] = {}
@@ -122,18 +132,13 @@ def _file() -> Path:
 
 def _remembered(key: str) -> Answer | None:
     try:
-        content: Any = json.loads(_file().read_text())
-        if content["key"] == key:
-            return Answer(bool(content["works"]), str(content["why"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # no memory, or not ours: find out again
-    return None
+        kept: _Kept = records.adapter(_Kept).validate_json(_file().read_bytes())
+    except (OSError, ValueError):
+        return None  # no memory, or not ours: find out again
+    return Answer(kept.works, kept.why) if kept.key == key else None
 
 
 def _remember(key: str, answer: Answer) -> None:
-    content = {"key": key, "works": answer.works, "why": answer.why}
-    try:
+    with suppress(OSError, ContendedError):  # asking again costs seconds, and no more
         _file().parent.mkdir(parents=True, exist_ok=True)
-        records.write_whole(_file(), json.dumps(content) + "\n")
-    except (OSError, ContendedError):
-        pass  # asking again costs seconds, and no more
+        _Kept(key, answer.works, answer.why).save(_file())

@@ -108,7 +108,7 @@ class Patch:
         Raises:
             UsageError: there is no such hunk or file; a chapter must follow its patch.
         """
-        from IPython.display import Code
+        from IPython.display import Code  # the book's: measuring does without
 
         hunks = [hunk for hunk in self.hunks if file is None or hunk.file == file]
         if not hunks:

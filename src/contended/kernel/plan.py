@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from contended.errors import UsageError
 from contended.kernel import variants
 from contended.kernel.variants import Case, Outcome, Run, Variant
 
@@ -55,16 +54,8 @@ def of_case(
     runs: Sequence[str] | None = None,
 ) -> Plan:
     """`of` a case that was read already."""
-    asked = list(case.runs) if runs is None else list(runs)
-    for name in asked:
-        if name not in case.runs:
-            there = ", ".join(case.runs)
-            raise UsageError(f"{case.slug} has no run {name!r}; there are: {there}")
-    chosen = list(case.variants) if wanted is None else list(dict.fromkeys(wanted))
-    for name in chosen:
-        if name not in case.variants:
-            there = ", ".join(case.variants)
-            raise UsageError(f"{case.slug} has no variant {name!r}; there are: {there}")
+    asked = [run.name for run in case.pick_runs(case.runs if runs is None else runs)]
+    chosen = [one.name for one in case.pick(case.variants if wanted is None else wanted)]
     all_runs = dict(case.runs)
     expected = [o for o in case.outcomes if o.variant in chosen and o.run in asked]
     if smoke:

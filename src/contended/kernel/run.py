@@ -17,12 +17,13 @@ from contended.kernel import boot, build, c2c, kvm, outcomes, plan, qemu, source
 from contended.kernel.boot import GuestReport
 from contended.kernel.build import Kernel
 from contended.kernel.make import Progress
-from contended.kernel.outcomes import Failed, Judged, Profiled
+from contended.kernel.outcomes import Failed, Report
 from contended.kernel.plan import Plan
 from contended.kernel.qemu import Accel, Boot
-from contended.kernel.record import BootRecord, KernelInfo, KernelRun, OutcomeRecord, Provenance
+from contended.kernel.record import BootRecord, KernelInfo, KernelRun, Provenance
 from contended.kernel.variants import MAX_VCPUS, Case, Run, Variant
-from contended.profile import assemble, output, saved
+from contended.profile import assemble, output
+from contended.profile.saved import Profiles
 
 # A guest is done in seconds; this is for a host that is busy with other things.
 DEADLINE_S = {"base": 180.0, "debug": 300.0, "up": 300.0}
@@ -93,9 +94,13 @@ def carry_out(
     qemu.find()  # before minutes of building
     started, clock = machine.now(), time.monotonic()
     load = machine.load_1min()
-    kernels, version = _kernels(what, given, progress)
+    origin = source.find(given)
+    kernels = {
+        (variant.name, config): build.build(variant, config, origin, progress)
+        for variant, config in what.kernels
+    }
     records: list[BootRecord] = []
-    reports: dict[tuple[str, str], list[GuestReport | Failed | Profiled]] = {}
+    reports: dict[tuple[str, str], list[Report]] = {}
     planned = repeats * len(what.boots)
     used, note = "", ""
     for repeat in range(repeats):
@@ -103,11 +108,9 @@ def carry_out(
             if progress is not None:
                 progress(f"boot {variant.name}: {run.name}", len(records), planned)
             asked = _boot(what.case, variant, run, kernels[variant.name, run.config], vcpus, accel)
-            report: GuestReport | Failed | Profiled
-            if run.profile:
-                report, used_now, note_now, seconds = _profile(asked, variant, run)
-            else:
-                report, used_now, note_now, seconds = _report(asked)
+            began = time.monotonic()
+            report, used_now, note_now = _report(asked, variant, run)
+            seconds = time.monotonic() - began
             # What is forced by a single run, such as counting instructions, is not the choice.
             if not (run.icount or run.profile):
                 used, note = used_now, note_now
@@ -115,18 +118,25 @@ def carry_out(
             records.append(_record(asked, variant, run, repeat, report, used_now, seconds))
     if progress is not None:
         progress("done", planned, planned)
-    judged = outcomes.judge(what.case, reports)
     return KernelRun(
         case=what.case.slug,
         vcpus=vcpus,
         repeats=repeats,
         variants={v.name: v.summary for v, _ in what.boots},
         kernels=[
-            _info(what.case.variants[name], config, kernel)
+            # Not the kernel's own names: equal kernels of several cases are built once.
+            KernelInfo(
+                variant=name,
+                config=config,
+                version=kernel.version,
+                build_id=kernel.build_id,
+                compiler=kernel.compiler,
+                patches=[patch.name for patch in what.case.variants[name].patches],
+            )
             for (name, config), kernel in kernels.items()
         ],
         boots=records,
-        outcomes=[_outcome(each) for each in judged],
+        outcomes=outcomes.judge(what.case, reports),
         provenance=Provenance(
             cpu=machine.cpu_model(),
             cpus_allowed=machine.allowed_cpus(),
@@ -135,7 +145,7 @@ def carry_out(
             qemu=qemu.version(),
             accel=used or "tcg",
             note=note,
-            source=version,
+            source=origin.version,
             guest_compiler=cc.compiler().version,
             contended=__version__,
             commit=machine.commit(),
@@ -144,16 +154,6 @@ def carry_out(
             seconds=time.monotonic() - clock,
         ),
     )
-
-
-def _kernels(
-    what: Plan, given: Path | None, progress: Progress | None
-) -> tuple[dict[tuple[str, str], Kernel], str]:
-    origin = source.find(given)
-    built = {}
-    for variant, config in what.kernels:
-        built[variant.name, config] = build.build(variant, config, origin, progress)
-    return built, origin.version
 
 
 def _boot(case: Case, variant: Variant, run: Run, kernel: Kernel, vcpus: int, accel: Accel) -> Boot:
@@ -173,31 +173,24 @@ def _boot(case: Case, variant: Variant, run: Run, kernel: Kernel, vcpus: int, ac
     )
 
 
-def _report(asked: Boot) -> tuple[GuestReport | Failed, str, str, float]:
-    """Boot; a guest in trouble is a finding, a lost machine is not."""
-    accel, note = kvm.choose(asked)
-    start = time.monotonic()
-    kinds = {vm.GuestPanic: "panic", vm.GuestHang: "hang", vm.GuestError: "error"}
-    try:
-        report: GuestReport | Failed = boot.boot(asked)
-    except vm.GuestTrouble as trouble:
-        report = Failed(kinds.get(type(trouble), "error"), str(trouble), trouble.console)
-    return report, accel, note, time.monotonic() - start
+def _report(asked: Boot, variant: Variant, run: Run) -> tuple[Report, str, str]:
+    """Boot; what it gave, how it ran, and why not with KVM.
 
-
-def _profile(asked: Boot, variant: Variant, run: Run) -> tuple[Failed | Profiled, str, str, float]:
-    """The same, under the coherence profiler; its vCPUs are the run's own."""
-    start = time.monotonic()
-    kinds = {vm.GuestPanic: "panic", vm.GuestHang: "hang", vm.GuestError: "error"}
+    A guest in trouble is a finding, a lost machine is not. Under the profiler the vCPUs are the
+    run's own.
+    """
+    accel, note = ("tcg", "") if run.profile else kvm.choose(asked)
     try:
-        found = c2c.profile_kernel(asked.kernel, variant, run)
+        if not run.profile:
+            return boot.boot(asked), accel, note
+        found = tuple(c2c.profile_kernel(asked.kernel, variant, run))
+        report = Profiles(case=variant.slug, run=run.name, mode="system", profiles=found)
+        return report, accel, note
     except vm.GuestTrouble as trouble:
-        kind = kinds.get(type(trouble), "error")
-        return Failed(kind, str(trouble), trouble.console), "tcg", "", time.monotonic() - start
+        failed = Failed(trouble.kind, str(trouble), trouble.console)
     except (assemble.NoRegion, output.BadReport) as nothing:
-        return Failed("error", str(nothing), ""), "tcg", "", time.monotonic() - start
-    profiles = saved.Profiles(case=variant.slug, run=run.name, mode="system", profiles=tuple(found))
-    return Profiled(profiles), "tcg", "", time.monotonic() - start
+        failed = Failed("error", str(nothing), "")
+    return failed, accel, note
 
 
 def _record(
@@ -205,7 +198,7 @@ def _record(
     variant: Variant,
     run: Run,
     repeat: int,
-    report: GuestReport | Failed | Profiled,
+    report: Report,
     accel: str,
     seconds: float,
 ) -> BootRecord:
@@ -230,34 +223,4 @@ def _record(
         excerpt=outcomes.excerpt(console),
         boot_s=whole.boot_s if whole else 0.0,
         wall_s=seconds,
-    )
-
-
-def _info(variant: Variant, config: str, kernel: Kernel) -> KernelInfo:
-    # Not the kernel's own names: equal kernels of several cases are built once.
-    return KernelInfo(
-        variant=variant.name,
-        config=config,
-        version=kernel.version,
-        build_id=kernel.build_id,
-        compiler=kernel.compiler,
-        patches=[patch.name for patch in variant.patches],
-    )
-
-
-def _outcome(judged: Judged) -> OutcomeRecord:
-    low, high = judged.spread or (None, None)
-    about = judged.outcome
-    return OutcomeRecord(
-        variant=about.variant,
-        run=about.run,
-        expected=about.expected,
-        condition=outcomes.condition(about),
-        metric=about.metric,
-        seen=judged.seen,
-        low=low,
-        high=high,
-        held=judged.held,
-        reason=judged.reason,
-        timed=about.timed,
     )

@@ -7,10 +7,10 @@ The file is written by hand, so every mistake in it is one line that names the f
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, Field, FiniteFloat
 
@@ -22,6 +22,7 @@ CONFIGS = get_args(Config)
 MAX_VCPUS = 128
 """What the kernels are configured for."""
 
+_T = TypeVar("_T")
 _TIME = re.compile(r"\b(latency_us|ns_per_op)\b")
 _PATCH = re.compile(r"(\.\./[a-z0-9]+(-[a-z0-9]+)*/)?[^/]*[^/.][^/]*\.patch")
 
@@ -162,6 +163,28 @@ class Case:
     variants: Mapping[str, Variant]
     runs: Mapping[str, Run]
     outcomes: tuple[Outcome, ...]
+
+    def pick(self, names: Iterable[str]) -> list[Variant]:
+        """The variants of these names, each once.
+
+        Raises:
+            UsageError: there is none of a name; the message lists those that there are.
+        """
+        return [self._of("variant", self.variants, name) for name in dict.fromkeys(names)]
+
+    def pick_runs(self, names: Iterable[str]) -> list[Run]:
+        """The runs of these names, each once.
+
+        Raises:
+            UsageError: there is none of a name; the message lists those that there are.
+        """
+        return [self._of("run", self.runs, name) for name in dict.fromkeys(names)]
+
+    def _of(self, kind: str, there: Mapping[str, _T], name: str) -> _T:
+        if name not in there:
+            known = ", ".join(there) or "none"
+            raise UsageError(f"{self.slug} has no {kind} {name!r}; there are: {known}")
+        return there[name]
 
     def kernels(self) -> list[tuple[Variant, str]]:
         """All kernels that the outcomes need, each once: a variant and a configuration's name.

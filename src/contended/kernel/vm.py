@@ -38,7 +38,9 @@ ENDED = "QEMU ended before the guest was done"
 
 
 class GuestTrouble(ContendedError):
-    """What went wrong inside; `console` is what the kernel printed."""
+    """What went wrong inside; `console` is what the kernel printed, `kind` is one word for it."""
+
+    kind = "error"
 
     def __init__(self, message: str, console: str = "") -> None:
         super().__init__(message)
@@ -50,9 +52,13 @@ class GuestTrouble(ContendedError):
 class GuestPanic(GuestTrouble):
     """The kernel panicked, or restarted without a word."""
 
+    kind = "panic"
+
 
 class GuestHang(GuestTrouble):
     """The guest was not done at the deadline."""
+
+    kind = "hang"
 
 
 class GuestError(GuestTrouble):

@@ -21,6 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from elftools.common.exceptions import DWARFError, ELFError, ELFParseError
+from elftools.dwarf.aranges import ARangeEntry
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import NoteSection
+
 from contended.errors import ContendedError, UsageError
 from contended.profile.layouts import RECORDS, Type, behind
 from contended.profile.units import Frame, Unit
@@ -52,9 +57,6 @@ class Image:
     """
 
     def __init__(self, path: Path) -> None:
-        from elftools.common.exceptions import ELFError
-        from elftools.elf.elffile import ELFFile
-
         self.path = path
         try:
             self._file = path.open("rb")
@@ -96,8 +98,6 @@ class Image:
         Raises:
             ContendedError: the file has none.
         """
-        from elftools.elf.sections import NoteSection
-
         for section in self._elf.iter_sections():
             if isinstance(section, NoteSection):
                 for note in section.iter_notes():
@@ -230,8 +230,6 @@ class Image:
 
     def _ranges_of_units(self) -> Iterator[Any]:
         """What `.debug_aranges` would hold, for compilers that leave it out (clang)."""
-        from elftools.dwarf.aranges import ARangeEntry
-
         for unit in self._dwarf.iter_CUs():
             for low, high in Unit(self._dwarf, unit).ranges(unit.get_top_DIE()):
                 yield ARangeEntry(low, high - low, unit.cu_offset, 0, 5, 8, 0)
@@ -309,8 +307,6 @@ class Image:
         An entry starts with the number of its kind, and then, in what compilers write, its name:
         the string itself if it is short, else its place in the table of strings.
         """
-        from elftools.common.exceptions import DWARFError, ELFParseError
-
         info = self._dwarf.debug_info_sec
         lo, hi = info.global_offset, info.global_offset + info.size
         for pattern in self._spellings(name):

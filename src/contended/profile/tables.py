@@ -89,22 +89,9 @@ _EVENTS = (
 
 
 def _table(profile: Profile, mode: str, top: int) -> str:
-    rows = [
-        ["#", "", "Total", "HITM", "------", "HITM", "------", "Inval", "Total", "Total", "What"],
-        [
-            "# Index",
-            "Line",
-            "HITM",
-            "per op",
-            "share",
-            "Load",
-            "Store",
-            "dations",
-            "loads",
-            "stores",
-            "is there",
-        ],
-    ]
+    above = "#,,Total,HITM,------,HITM,------,Inval,Total,Total,What"
+    below = "# Index,Line,HITM,per op,share,Load,Store,dations,loads,stores,is there"
+    rows = [above.split(","), below.split(",")]
     total = profile.counts.hitm
     for index, line in enumerate(profile.lines[:top]):
         counts = line.counts
@@ -132,22 +119,9 @@ def _table(profile: Profile, mode: str, top: int) -> str:
 
 
 def _pareto(profile: Profile, top: int) -> str:
-    rows = [
-        ["#", "----", "HITM", "----", "Inval", "", "", "", "", "", ""],
-        [
-            "#   Num",
-            "Load",
-            "Store",
-            "per op",
-            "dations",
-            "Offset",
-            "Byte is",
-            "Code address",
-            "Symbol",
-            "Source:Line",
-            "Inlined",
-        ],
-    ]
+    below = "#   Num,Load,Store,per op,dations,Offset,Byte is,Code address,Symbol"
+    below += ",Source:Line,Inlined"
+    rows = [["#", "----", "HITM", "----", "Inval", *[""] * 6], below.split(",")]
     marks = []
     for index, line in enumerate(profile.lines[:top]):
         counts = line.counts
