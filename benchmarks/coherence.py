@@ -16,9 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from contended.kernel import boot, build, variants
+from contended.kernel import boot, build, qemu, variants
 from contended.kernel.build import Kernel
-from contended.profile import plugin
+from contended.profile import output, plugin
 
 KERNEL = "open-creat-unlazy/before"
 VCPUS, OPS = 4, 3000
@@ -33,7 +33,7 @@ CHUNK_LINES = 256
 def run(kernel: Kernel, vcpus: int, ops: int, value: str | None) -> tuple[float, float]:
     """One boot: seconds from QEMU's start to its end, and of the measured region."""
     report = boot.boot(
-        boot.Boot(
+        qemu.Boot(
             kernel=kernel,
             vcpus=vcpus,
             args={"run": "open-creat", "ops": str(ops)},
@@ -80,7 +80,7 @@ def main() -> int:
                 good &= verdict(ratio <= SLOWER, f"{text}, limit {SLOWER:.0f}")
             else:  # nothing but accesses that are recorded, and waiting for each other
                 print(f"      {text}")
-        (region,) = plugin.load(out).regions
+        (region,) = output.load(out).regions
         cost = region.directory
         # What is allocated but not used yet is at most a chunk each.
         used = cost.line_bytes / (cost.lines + CHUNK_LINES * VCPUS)

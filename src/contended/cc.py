@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""The C compiler."""
+"""The C compiler, and what it makes, kept in the cache."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
+from contended import tree
 from contended.errors import ContendedError
 
 
@@ -41,3 +47,116 @@ def compiler() -> Compiler:
         f"no C compiler{f' {wanted!r} (from CC)' if wanted else ''} was found: "
         "install one (Debian, Ubuntu: apt-get install gcc libc6-dev), see make doctor"
     )
+
+
+class CompileError(ContendedError):
+    """C that does not compile; all that the compiler said is `output`, and attached as a note."""
+
+    def __init__(self, what: str, output: str, advice: str = "") -> None:
+        lines = (x for x in output.splitlines() if re.search(_TELLING, x))
+        line = next(lines, "the compiler failed").strip()
+        super().__init__(f"{what} does not compile: {line}{advice}")
+        self.output = output
+        self.add_note(output.rstrip())
+
+
+_TELLING = r"\berror:|cannot find|undefined reference"
+
+
+def compile_(
+    sources: Sequence[Path],
+    flags: Sequence[str],
+    made: Path,
+    *,
+    what: str = "",
+    libraries: Sequence[str] = (),
+) -> None:
+    """Compile C files into one file, whose folder has the compiler's scratch files meanwhile.
+
+    Args:
+        sources: The files; of headers among them nothing is compiled.
+        flags: All but the compiler's own.
+        made: The file.
+        what: What does not compile, in the message; default: the first file's name.
+        libraries: Flags that come after the sources.
+
+    Raises:
+        CompileError: it does not compile.
+        ContendedError: there is no compiler.
+    """
+    cc = compiler()
+    files = [str(file) for file in sources if file.suffix == ".c"]
+    run = subprocess.run(
+        [cc.command, *cc.arguments, *flags, "-o", str(made), *files, *libraries],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        # Its words stay English, because we look for some of them.
+        env={**os.environ, "TMPDIR": str(made.parent), "LC_ALL": "C"},
+        check=False,
+    )
+    if run.returncode:
+        raise CompileError(what or sources[0].name, run.stderr)
+
+
+def compiled(
+    place: str,
+    name: str,
+    sources: Sequence[Path],
+    flags: Sequence[str],
+    *,
+    headers: Iterable[Path] = (),
+    what: str = "",
+    libraries: Sequence[str] = (),
+) -> Path:
+    """A file in the cache, compiled unless it is there: its folder's name is of all that went in.
+
+    Args:
+        place: The folder of the cache that has the folder of that digest.
+        name: Of the file.
+        sources: See `compile_`; so `flags`, `what` and `libraries`.
+        flags: See there.
+        headers: What the sources include.
+        what: See there.
+        libraries: See there.
+
+    Raises:
+        CompileError: it does not compile; nothing is left in the cache.
+        ContendedError: no compiler, a file that cannot be read, a cache that cannot be written.
+    """
+    command = (compiler(), *flags, *sources, *libraries)
+    digest = hashlib.sha256(repr(command).encode())
+    try:
+        for part in (*sources, *sorted(headers)):
+            digest.update(part.name.encode() + b"\0" + part.read_bytes() + b"\0")
+    except OSError as error:
+        raise ContendedError(f"cannot read {error.filename}: {error.strerror}") from error
+    home = tree.cache_dir() / place
+    file = home / digest.hexdigest()[:32] / name
+    try:
+        if file.exists():
+            return file
+        home.mkdir(parents=True, exist_ok=True)
+        work = tempfile.TemporaryDirectory(dir=home)
+    except OSError as error:
+        raise ContendedError(
+            f"cannot write what is compiled to {home} ({error.strerror}): "
+            "set CONTENDED_CACHE to a folder that you can write"
+        ) from error
+    with work:
+        made = Path(work.name) / name
+        compile_(sources, flags, made, what=what, libraries=libraries)
+        file.parent.mkdir(exist_ok=True)
+        made.replace(file)  # the rename publishes it: nobody ever uses half a file
+    return file
+
+
+def is_static(program: bytes) -> bool:
+    """Whether an ELF program needs no dynamic loader, by its program headers (PT_INTERP is 3)."""
+    if program[:5] != b"\x7fELF\x02":
+        return False
+    offset = int.from_bytes(program[32:40], "little")
+    size = int.from_bytes(program[54:56], "little")
+    count = int.from_bytes(program[56:58], "little")
+    headers = (program[offset + i * size :][:4] for i in range(count))
+    return all(int.from_bytes(header, "little") != 3 for header in headers)

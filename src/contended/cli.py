@@ -119,9 +119,9 @@ def _parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
         "c2c", help="count which cache lines CPUs take from each other, as perf c2c does"
     )
     if "c2c" in argv[:1]:
-        from contended.kernel import c2c as profiler
+        from contended.commands import c2c as c2c_commands
 
-        profiler.fill(c2c)
+        c2c_commands.fill(c2c)
     course = commands.add_parser("course", help="release, check and grade the course labs")
     if "course" in argv[:1]:
         from contended.commands import course as course_commands

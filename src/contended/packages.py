@@ -123,7 +123,7 @@ PACKAGES = (
             ("test",), False, command="qemu-x86_64"),
     Package("bubblewrap", "runs submissions in a sandbox (without it: no grading)",
             ("test", "labs"), False, command="bwrap"),
-    Package("busybox-static", "the shell in a kernel (without it: a small one of our own)",
+    Package("busybox-static", "the shell in a kernel (without it: no shell there)",
             ("kernels",), False, file="/bin/busybox"),
 )  # fmt: skip
 

@@ -122,7 +122,7 @@ def mistake(error: ValidationError) -> str:
     """The first thing that is wrong, and where."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the whole file"
-    return f"{where}: {first['msg']}"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def write_whole(path: Path, text: str) -> None:

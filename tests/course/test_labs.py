@@ -16,7 +16,7 @@ import pytest
 from contended import machine, tree
 from contended.course import grade, lab, notebook, prove, release
 from contended.errors import ContendedError
-from contended.kernel import boot, source
+from contended.kernel import qemu, source
 
 pytest_plugins = ("coursefixtures",)
 
@@ -47,8 +47,8 @@ def _marked() -> list[object]:
 
 
 def _need_kernels() -> None:
-    if shutil.which(boot.QEMU) is None:
-        pytest.skip(boot.QEMU_MISSING)
+    if shutil.which(qemu.QEMU) is None:
+        pytest.skip(qemu.QEMU_MISSING)
     try:
         source.find()
     except ContendedError as error:

@@ -14,8 +14,7 @@ from contended.course import lab, patches, patchtext
 from contended.course.lab import ALLOWED
 from contended.course.patchtext import Refused
 from contended.errors import ContendedError
-from contended.kernel import boot as boots
-from contended.kernel import build, outcomes, run, source, variants
+from contended.kernel import build, outcomes, qemu, record, source, store, variants
 from contended.kernel.source import Source
 
 pytest_plugins = ("coursefixtures",)
@@ -55,7 +54,7 @@ new file mode 100644
 
 def test_a_patch_is_written_anew_without_anything_else() -> None:
     changes = patchtext.parse(PATCH.encode(), ALLOWED)
-    assert [(c.file, c.new, len(c.hunks)) for c in changes] == [
+    assert [(c.file, not c.old, len(c.hunks)) for c in changes] == [
         ("fs/a.c", False, 2),
         ("include/linux/b.h", True, 1),
     ]
@@ -132,13 +131,13 @@ def test_an_outcome_without_an_expectation_is_the_labs_mistake() -> None:
         patches._of_runs(_found([]), ["opens"])
 
 
-def _found(of: list[run.OutcomeRecord]) -> run.KernelRun:
+def _found(of: list[record.OutcomeRecord]) -> record.KernelRun:
     from dataclasses import fields
 
-    blank = {field.name: "" for field in fields(run.Provenance)}
-    return run.KernelRun(
+    blank = {field.name: "" for field in fields(record.Provenance)}
+    return record.KernelRun(
         case="x", vcpus=1, repeats=1, variants={}, kernels=[], boots=[], outcomes=of,
-        provenance=run.Provenance(**blank),  # type: ignore[arg-type]
+        provenance=record.Provenance(**blank),  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -165,8 +164,8 @@ def test_the_smoke_set_is_run_for_the_submission_alone(toys: Path, tmp_path: Pat
 @pytest.fixture(scope="module")
 def tree() -> Source:
     """The kernel's source, with the unpatched kernel built."""
-    if shutil.which(boots.QEMU) is None:
-        pytest.skip(boots.QEMU_MISSING)
+    if shutil.which(qemu.QEMU) is None:
+        pytest.skip(qemu.QEMU_MISSING)
     try:
         found = source.find()
         build.build(variants.Variant("test", "before", "Linux as it is"), "base", found)
@@ -206,25 +205,25 @@ def test_the_compiler_sees_nothing_of_the_machine(toys: Path, tree: Source, root
 
 @pytest.mark.usefixtures("boxes")
 def test_a_warning_is_a_lost_build_and_the_cache_is_as_before(toys: Path, tree: Source) -> None:
-    kernels = set((source.cache() / "kernels").iterdir())
+    kernels = set((store.cache() / "kernels").iterdir())
     use = "#include <linux/uaccess.h>\n"
     patch = diff(tree, "fs/readdir.c", use, use + "static int not_used(void)\n{\n\treturn 1;\n}\n")
     seen = reasons(toys, patch)
     assert seen["applies"] == ""
     assert "defined but not used" in seen["builds"]
-    assert set((source.cache() / "kernels").iterdir()) == kernels
+    assert set((store.cache() / "kernels").iterdir()) == kernels
     assert "not_used" not in (tree.tree / "fs/readdir.c").read_text()
 
 
 @pytest.mark.usefixtures("boxes")
 def test_a_kernel_that_works_and_gains_nothing_keeps_its_steps(toys: Path, tree: Source) -> None:
-    kernels = set((source.cache() / "kernels").iterdir())
+    kernels = set((store.cache() / "kernels").iterdir())
     use = "#include <linux/uaccess.h>\n"
     seen = reasons(toys, diff(tree, "fs/readdir.c", use, use + "extern int no_such_thing;\n"))
     assert [name for name, reason in seen.items() if not reason] == ["applies", "builds", "boots"]
     assert "every open takes one reference: 2 is above 1.1" in seen["gain"]
     # The student's kernel is not kept.
-    assert set((source.cache() / "kernels").iterdir()) == kernels
+    assert set((store.cache() / "kernels").iterdir()) == kernels
 
 
 def test_patches_that_change_nothing_or_fit_nothing(toys: Path, tree: Source) -> None:
@@ -262,7 +261,7 @@ def test_what_the_lab_adds_must_fit_on_top(toys: Path, tree: Source, tmp_path: P
 
 def test_no_program_of_the_build_can_be_changed(tree: Source) -> None:
     """The list against what make noted of the programs that it compiled for this machine."""
-    objects = source.cache() / "build" / f"{tree.key}-base" / "objects"
+    objects = store.cache() / "build" / f"{tree.key}-base" / "objects"
     used: set[str] = set()
     for noted in objects.rglob(".*.cmd"):
         text = noted.read_text(errors="replace")
@@ -278,12 +277,12 @@ def test_no_program_of_the_build_can_be_changed(tree: Source) -> None:
 
 
 def test_the_kernels_own_words_are_in_the_detail() -> None:
-    lost = run.OutcomeRecord(
+    lost = record.OutcomeRecord(
         variant="submission", run="lockdep", expected="lockdep is silent", condition="splats = 0",
         metric="splats", seen=1.0, low=1.0, high=1.0, held=False, reason="1 is not 0",
     )  # fmt: skip
     console = "WARNING: inconsistent lock state\nfoo\n"
-    boot = run.BootRecord(
+    boot = record.BootRecord(
         variant="submission", run="lockdep", config="up", workload="umount", args={}, cmdline="",
         vcpus=1, icount=False, repeat=0, accel="tcg", build_id="", results=[], checks=[],
         failed="", splats=outcomes.splats(console), excerpt=console, boot_s=1.0, wall_s=1.0,

@@ -16,8 +16,7 @@ import labtools
 import pytest
 
 from contended.errors import ContendedError
-from contended.kernel import boot as boots
-from contended.kernel import build, guest, source
+from contended.kernel import build, guest, qemu, source
 from contended.kernel.build import Kernel
 from contended.kernel.variants import Variant
 
@@ -31,7 +30,7 @@ def kernel() -> Kernel:
     It is in the cache that the tests' reader uses as well: a kernel takes minutes.
     """
     if not labtools.has_qemu():
-        pytest.skip(boots.QEMU_MISSING)
+        pytest.skip(qemu.QEMU_MISSING)
     try:
         return build.build(Variant("test", "before", "Linux as it is"), "base", source.find())
     except ContendedError as error:
@@ -52,13 +51,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def asked(kernel: Kernel, tiny: Path) -> Callable[..., boots.Boot]:
+def asked(kernel: Kernel, tiny: Path) -> Callable[..., qemu.Boot]:
     """Makes a boot of the tiny guest under TCG; `how` says what it shall do."""
 
-    def make(how: str = "fine", **fields: Any) -> boots.Boot:
+    def make(how: str = "fine", **fields: Any) -> qemu.Boot:
         settings: dict[str, Any] = {"vcpus": 1, "accel": "tcg", "deadline_s": 90, **fields}
         args = {"how": how, **settings.pop("args", {})}
-        return boots.Boot(kernel=kernel, initrd=tiny, args=args, **settings)
+        return qemu.Boot(kernel=kernel, initrd=tiny, args=args, **settings)
 
     return make
 

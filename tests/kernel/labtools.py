@@ -12,12 +12,12 @@ from typing import Any
 
 from support import eventually
 
-from contended.kernel import boot as boots
+from contended.kernel import qemu
 from contended.kernel.boot import GuestReport
 
 
 def has_qemu() -> bool:
-    return shutil.which(boots.QEMU) is not None
+    return shutil.which(qemu.QEMU) is not None
 
 
 def machines(parent: int | None = None) -> set[int]:
@@ -46,7 +46,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def script(folder: Path, text: str, name: str = boots.QEMU) -> Path:
+def script(folder: Path, text: str, name: str = qemu.QEMU) -> Path:
     """A program of that name in the folder, to be found before the real one."""
     folder.mkdir(exist_ok=True)
     file = folder / name

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from contended.profile import coherence, plugin
-from contended.profile.coherence import Profile, Profiles, Provenance
-from contended.profile.dwarf import Frame
-from contended.profile.lines import Thing
+from contended.profile import assemble, output
+from contended.profile.coherence import Profile, Provenance
+from contended.profile.saved import Profiles
+from contended.profile.thing import Thing
+from contended.profile.units import Frame
 
 GET, PUT, LOOKUP, USER, ENTRY, SLOW = 0x1000, 0x1100, 0x2000, 0x3000, 0x4000, 0x4010
 ROOT, FILE, LOCK = 0x10040, 0x20040, 0x30000
@@ -129,8 +131,8 @@ def report(*regions: Any) -> Any:
 def profile(
     variant: str = "before", label: str = "", size: int = 0, raw: Any = None, **changes: Any
 ) -> Profile:
-    parsed = plugin.parse(report(raw or region()))
-    made = coherence.assemble(
+    parsed = output.parse(json.dumps(report(raw or region())).encode())
+    made = assemble.assemble(
         parsed.regions[0],
         variant=variant,
         label=label,

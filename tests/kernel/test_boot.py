@@ -19,10 +19,11 @@ from labtools import alive, gone, machines, path_with, script
 from support import eventually, one_line
 
 from contended.errors import ContendedError, UsageError
-from contended.kernel import boot as boots
-from contended.kernel import clock, kvm
-from contended.kernel.boot import Boot, Machine, boot
+from contended.kernel import clock, kvm, qemu, vm
+from contended.kernel.boot import boot
 from contended.kernel.build import Kernel
+from contended.kernel.qemu import Boot
+from contended.kernel.vm import Machine
 
 pytest_plugins = ("labfixtures",)
 pytestmark = pytest.mark.usefixtures("no_vm_left")
@@ -95,14 +96,14 @@ def test_the_guest_waits_and_hears_a_byte(asked: Ask) -> None:
 @pytest.mark.parametrize(
     ("how", "kind", "words"),
     [
-        ("error", boots.GuestError, "the guest says: no such workload"),
-        ("status", boots.GuestError, "ended with status 1"),
-        ("nonsense", boots.GuestError, "line 1 of the guest makes no sense: .what.."),
-        ("no-hello", boots.GuestError, "hello comes first"),
-        ("old", boots.GuestError, "speaks version 0"),
-        ("exit", boots.GuestPanic, "the kernel panicked: Attempted to kill init!"),
-        ("early-reset", boots.GuestPanic, "restarted before it was done"),
-        ("late-reset", boots.GuestPanic, "restarted before it was done"),
+        ("error", vm.GuestError, "the guest says: no such workload"),
+        ("status", vm.GuestError, "ended with status 1"),
+        ("nonsense", vm.GuestError, "line 1 of the guest makes no sense: .what.."),
+        ("no-hello", vm.GuestError, "hello comes first"),
+        ("old", vm.GuestError, "speaks version 0"),
+        ("exit", vm.GuestPanic, "the kernel panicked: Attempted to kill init!"),
+        ("early-reset", vm.GuestPanic, "restarted before it was done"),
+        ("late-reset", vm.GuestPanic, "restarted before it was done"),
     ],
 )
 def test_bad_ends(asked: Ask, how: str, kind: type[ContendedError], words: str) -> None:
@@ -112,7 +113,7 @@ def test_bad_ends(asked: Ask, how: str, kind: type[ContendedError], words: str) 
 
 
 def test_a_panic_shows_the_console(asked: Ask) -> None:
-    with pytest.raises(boots.GuestPanic) as caught:
+    with pytest.raises(vm.GuestPanic) as caught:
         boot(asked("exit"))
     assert "tiny_init is here" in caught.value.console
     assert "Kernel panic" in caught.value.__notes__[0]
@@ -120,14 +121,14 @@ def test_a_panic_shows_the_console(asked: Ask) -> None:
 
 def test_a_panic_that_does_not_restart_is_no_hang(asked: Ask) -> None:
     started = time.monotonic()
-    with pytest.raises(boots.GuestPanic):
+    with pytest.raises(vm.GuestPanic):
         boot(asked("exit", cmdline="panic=0", deadline_s=300))
     assert time.monotonic() - started < 200
 
 
 @pytest.mark.parametrize("how", ["hang", "mute"])
 def test_a_guest_that_hangs_is_ended_at_the_deadline(asked: Ask, how: str) -> None:
-    with pytest.raises(boots.GuestHang, match=r"said nothing for .* tiny_init is here") as caught:
+    with pytest.raises(vm.GuestHang, match=r"said nothing for .* tiny_init is here") as caught:
         boot(asked(how, deadline_s=25))
     assert "\n" not in str(caught.value)
 
@@ -136,7 +137,7 @@ def test_a_kernel_that_is_none(asked: Ask, tmp_path: Path) -> None:
     image = tmp_path / "bzImage"
     image.write_bytes(b"no kernel at all" * 1000)
     fine = asked()
-    with pytest.raises(boots.LostVm, match="exit status 1") as caught:
+    with pytest.raises(qemu.LostVm, match="exit status 1") as caught:
         boot(replace(fine, kernel=replace(fine.kernel, image=image)))
     assert "\n" not in str(caught.value)
 
@@ -147,7 +148,7 @@ def test_a_kernel_with_a_hole(asked: Ask, tmp_path: Path) -> None:
     whole = fine.kernel.image.read_bytes()
     image = tmp_path / "bzImage"
     image.write_bytes(whole[:20480] + bytes(len(whole) - 20480))
-    with pytest.raises((boots.GuestPanic, boots.GuestHang, boots.LostVm)) as caught:
+    with pytest.raises((vm.GuestPanic, vm.GuestHang, qemu.LostVm)) as caught:
         boot(replace(fine, kernel=replace(fine.kernel, image=image)))
     assert "console is empty" in str(caught.value)
 
@@ -158,7 +159,7 @@ def test_a_killed_qemu_is_a_lost_machine_and_no_finding(asked: Ask, number: sign
         lines = machine.lines()
         assert next(lines)["type"] == "hello"
         os.kill(machine.pid, number)
-        with pytest.raises(boots.LostVm, match="QEMU ended before the guest was done"):
+        with pytest.raises(qemu.LostVm, match="QEMU ended before the guest was done"):
             next(lines)
 
 
@@ -168,9 +169,9 @@ def test_a_machine_is_lost_between_two_commands(asked: Ask) -> None:
         while next(lines)["type"] != "hold":
             pass
         os.kill(machine.pid, signal.SIGKILL)
-        with pytest.raises(boots.LostVm):
+        with pytest.raises(qemu.LostVm):
             machine.qmp("query-status")
-        with pytest.raises(boots.LostVm):
+        with pytest.raises(qemu.LostVm):
             machine.send(b"x")
 
 
@@ -207,12 +208,12 @@ def test_ctrl_c_ends_the_machine(asked: Ask) -> None:
 def test_no_machine_outlives_a_process_that_is_killed(asked: Ask) -> None:
     one = asked("hang")
     code = (
-        "import sys\nfrom pathlib import Path\nfrom contended.kernel import boot, build\n"
+        "import sys\nfrom pathlib import Path\nfrom contended.kernel import build, qemu, vm\n"
         f"image = Path({str(one.kernel.image)!r})\n"
         "k = build.Kernel('t', 'b', 'base', '0', image, image, '', '', '')\n"
-        f"b = boot.Boot(kernel=k, initrd=Path({str(one.initrd)!r}), accel='tcg', vcpus=1,\n"
+        f"b = qemu.Boot(kernel=k, initrd=Path({str(one.initrd)!r}), accel='tcg', vcpus=1,\n"
         "    args={'how': 'hang'}, deadline_s=90)\n"
-        "with boot.Machine(b) as m:\n"
+        "with vm.Machine(b) as m:\n"
         "    lines = m.lines(); next(lines); print(m.pid, flush=True); next(lines)\n"
     )
     with subprocess.Popen(
@@ -229,8 +230,8 @@ def test_no_machine_outlives_a_process_that_is_killed(asked: Ask) -> None:
 
 
 def test_a_console_that_never_stops_is_bounded(asked: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boots, "CONSOLE_HEAD", 10_000)
-    monkeypatch.setattr(boots, "CONSOLE_TAIL", 20_000)
+    monkeypatch.setattr(vm, "CONSOLE_HEAD", 10_000)
+    monkeypatch.setattr(vm, "CONSOLE_TAIL", 20_000)
     report = boot(asked("flood", cmdline="printk.devkmsg=on", deadline_s=200))
     assert "tiny_init is here" in report.console
     assert "left out" in report.console
@@ -239,7 +240,7 @@ def test_a_console_that_never_stops_is_bounded(asked: Ask, monkeypatch: pytest.M
 
 def test_no_qemu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(boots.NoQemu, match="apt-get install qemu-system-x86"):
+    with pytest.raises(qemu.NoQemu, match="apt-get install qemu-system-x86"):
         boot(Boot(kernel=FAKE, initrd=Path("/nonexistent")))
 
 
@@ -260,14 +261,14 @@ def test_wrong_calls(
 ) -> None:
     monkeypatch.setenv("PATH", path_with(script(tmp_path / "bin", "exit 1")))
     one = Boot(**{"kernel": FAKE, "initrd": Path("/none"), "accel": "tcg", **fields})  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=words), Machine(one):
-        pass
+    with pytest.raises(UsageError, match=words):
+        boot(one)
 
 
 def test_a_qemu_that_refuses_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     words = 'echo "qemu: -machine microvm: unsupported" >&2; exit 1'
     monkeypatch.setenv("PATH", path_with(script(tmp_path / "bin", words)))
-    with pytest.raises(boots.LostVm, match="microvm: unsupported") as caught:
+    with pytest.raises(qemu.LostVm, match="microvm: unsupported") as caught:
         boot(Boot(kernel=FAKE, initrd=Path("/none"), accel="tcg"))
     one_line(f"{caught.value}\n")
 
@@ -302,7 +303,7 @@ def wrapped(
 ) -> Boot:
     """A boot, with a wrapper of QEMU on PATH."""
     one = asked(**fields)
-    folder = script(tmp_path / "bin", text.format(qemu=boots.find_qemu()))
+    folder = script(tmp_path / "bin", text.format(qemu=qemu.find()))
     monkeypatch.setenv("PATH", path_with(folder))
     return one
 

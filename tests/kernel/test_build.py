@@ -24,9 +24,12 @@ from contended.errors import ContendedError
 from contended.kernel import build as builds
 from contended.kernel import config as configuration
 from contended.kernel import layout
-from contended.kernel.build import BuildError, Kernel, LayoutError
+from contended.kernel.build import Kernel
+from contended.kernel.layout import LayoutError
+from contended.kernel.make import BuildError
 from contended.kernel.source import Source
 from contended.kernel.variants import Layout, Variant
+from contended.profile.dwarf import Image
 
 
 @pytest.fixture
@@ -362,37 +365,30 @@ def test_kernels_name_no_machine(kit: Toy) -> None:
     assert meta.keys() == {"build_id", "version", "compiler", "config"}
 
 
-def test_a_struct_is_read_from_dwarf(kit: Toy) -> None:
+def test_what_a_layout_names_must_be_there(kit: Toy) -> None:
     kernel, _ = build(kit, kit.variant())
-    found = layout.struct(kernel.vmlinux, "dentry")
-    assert [(f.name, f.offset, f.size) for f in found.fields] == [
-        ("d_flags", 0, 4),
-        ("d_parent", 8, 8),
-        ("d_lockref", 16, 8),
-        ("d_lockref.lock_count", 16, 8),
-        ("d_small", 16, 4),
-        ("d_iname", 24, 96),
-        ("d_time", 120, 4),
-    ]
-    assert found.size == 128
-    assert list(found.field("d_iname").lines) == [0, 1]
-    with pytest.raises(ContendedError, match="has no struct inode"):
-        layout.struct(kernel.vmlinux, "inode")
+    wanted = Layout(size=128)
+    with Image(kernel.vmlinux) as image:
+        assert layout.problem(image, "dentry", wanted) == ""
+        with pytest.raises(ContendedError, match="has no struct inode"):
+            layout.problem(image, "inode", wanted)
+        with pytest.raises(ContendedError, match="has no member 'd_gone'"):
+            layout.problem(image, "dentry", Layout(apart=(("d_gone", "d_flags"),)))
     subprocess.run(["strip", "-o", kit.home / "bare", kernel.vmlinux], check=True)
-    with pytest.raises(ContendedError, match="has no debug information"):
-        layout.struct(kit.home / "bare", "dentry")
-    with pytest.raises(ContendedError, match="no field d_gone; there are: d_flags, d_parent"):
-        found.field("d_gone")
+    with (
+        Image(kit.home / "bare") as image,
+        pytest.raises(ContendedError, match="has no debug information"),
+    ):
+        layout.problem(image, "dentry", wanted)
 
 
 def test_a_layout_that_holds(kit: Toy) -> None:
     wanted = Layout(
-        "dentry",
         size=128,
         apart=(("d_time", "d_lockref.lock_count"), ("d_flags", "d_time")),
         together=(("d_lockref", "d_iname"), ("d_iname", "d_time")),
     )
-    variant = kit.variant(layout=(wanted,))
+    variant = kit.variant(layout={"dentry": wanted})
     kernel, _ = build(kit, variant)
     assert builds.find(variant, "base", kit.source()) == kernel
 
@@ -400,32 +396,32 @@ def test_a_layout_that_holds(kit: Toy) -> None:
 @pytest.mark.parametrize(
     ("wanted", "what"),
     [
-        (Layout("dentry", size=192), "its size is 128 and not 192"),
+        (Layout(size=192), "its size is 128 and not 192"),
         (
-            Layout("dentry", apart=(("d_iname", "d_lockref"),)),
+            Layout(apart=(("d_iname", "d_lockref"),)),
             r"d_iname \(offset 24\) and d_lockref \(offset 16\) share a line",
         ),
         (
-            Layout("dentry", together=(("d_flags", "d_time"),)),
+            Layout(together=(("d_flags", "d_time"),)),
             r"d_flags \(offset 0\) and d_time \(offset 120\) share no line",
         ),
     ],
     ids=["size", "apart", "together"],
 )
 def test_a_layout_that_does_not(kit: Toy, wanted: Layout, what: str) -> None:
-    variant = kit.variant(layout=(wanted,))
+    variant = kit.variant(layout={"dentry": wanted})
     for _ in range(2):
         with pytest.raises(LayoutError, match=f"toy/after: in struct dentry {what}"):
             build(kit, variant)
         assert builds.find(variant, "base", kit.source()) is None
-    assert build(kit, kit.variant(layout=(wanted,)), "debug")[0].image.exists()
+    assert build(kit, kit.variant(layout={"dentry": wanted}), "debug")[0].image.exists()
     assert build(kit, kit.variant())[0].image.exists()
 
 
 def test_a_patched_layout_is_the_patched_kernels(kit: Toy) -> None:
     """d_flags grows, so what the unpatched kernel's debug information says is no longer true."""
-    wanted = Layout("dentry", size=128)
-    build(kit, kit.variant(layout=(wanted,), name="before"))
+    wanted = Layout(size=128)
+    build(kit, kit.variant(layout={"dentry": wanted}, name="before"))
     bigger = toy.change("include/dcache.h", ("int d_time", "long d_time, d_more"))
     with pytest.raises(LayoutError, match="its size is 136 and not 128"):
-        build(kit, kit.variant(kit.patch(bigger), layout=(wanted,)))
+        build(kit, kit.variant(kit.patch(bigger), layout={"dentry": wanted}))

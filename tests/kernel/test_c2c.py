@@ -15,15 +15,18 @@ import pytest
 from ctools import C, execute
 
 from contended import cc
+from contended.commands import c2c as command
 from contended.errors import ContendedError, UsageError
 from contended.kernel import build, c2c, source
 from contended.kernel.build import Kernel
 from contended.kernel.variants import Case, Run, Variant
 from contended.measure import models, native
-from contended.profile import coherence, plugin, query, usermode
-from contended.profile.coherence import NoRegion, Profile, Profiles
+from contended.profile import assemble, output, plugin, query, saved, usermode
+from contended.profile.assemble import NoRegion
+from contended.profile.coherence import Profile
 from contended.profile.dwarf import Image
-from contended.profile.lines import Thing
+from contended.profile.saved import Profiles
+from contended.profile.thing import Thing
 
 pytest_plugins = ("labfixtures",)
 
@@ -122,13 +125,13 @@ def test_no_table_without_a_whole_region(image: Image, tmp_path: Path) -> None:
         ("", "damaged"),
     ):
         out.write_text(content)
-        with pytest.raises(plugin.BadReport, match=message):
+        with pytest.raises(output.BadReport, match=message):
             named(image, out, [{}])
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    c2c.fill(parser)
+    command.fill(parser)
     return parser.parse_args(arguments)
 
 
@@ -176,7 +179,7 @@ def test_the_command_prints_tables_or_json(
     assert args.command(args) == 0
     shown = capsys.readouterr().out
     assert "Shared Data Cache Line Table" in shown
-    assert coherence.load(tmp_path / "p.json").case == "open-creat-unlazy"
+    assert saved.load(tmp_path / "p.json").case == "open-creat-unlazy"
     args = parsed("open-creat-unlazy", "--json", "-")
     assert args.command(args) == 0
     assert json.loads(capsys.readouterr().out)["case"] == "open-creat-unlazy"
@@ -341,5 +344,5 @@ def test_a_vmlinux_of_another_build_makes_no_table(kernel: Kernel, tmp_path: Pat
     assert data.count(build_id) == 1
     other.write_bytes(data.replace(build_id, bytes(len(build_id))))
     wrong = replace(kernel, vmlinux=other)
-    with pytest.raises(coherence.WrongKernel, match="build the kernel again"):
+    with pytest.raises(assemble.WrongKernel, match="build the kernel again"):
         c2c.profile_kernel(wrong, Variant("test", "before", "as it is"), OPENS)

@@ -15,10 +15,10 @@ from labtools import path_with, script
 
 from contended.errors import ContendedError, UsageError
 from contended.kernel import build, chapter, run, variants
-from contended.kernel.boot import LostVm
-from contended.kernel.run import BootRecord, KernelRun, OutcomeRecord, Provenance
-from contended.profile import coherence, figure, query
-from contended.profile.coherence import Profiles
+from contended.kernel.qemu import LostVm
+from contended.kernel.record import BootRecord, KernelRun, OutcomeRecord, Provenance
+from contended.profile import assemble, figure, query, saved
+from contended.profile.saved import Profiles
 from contended.show import claims, lesson
 
 SLUG = "open-creat-unlazy"
@@ -223,7 +223,7 @@ def test_a_case_may_have_several_records(results: Path) -> None:
 
 
 def test_the_worst_lines_are_named(results: Path) -> None:
-    table = chapter.worst_lines(chapter.profiles(SLUG), top=2)
+    table = chapter.profiles(SLUG).worst_lines(top=2)
     assert "open-creat-unlazy: cache lines taken" in table.caption
     assert "Linux 6.1.192, 2 CPUs" in table.caption
     assert [tuple(row) for row in table.rows] == [
@@ -238,9 +238,9 @@ def test_the_worst_lines_are_named(results: Path) -> None:
 
 
 def test_lines_that_nobody_looked_up_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coherence, "RESOLVED_LINES", 1)
+    monkeypatch.setattr(assemble, "RESOLVED_LINES", 1)
     found = Profiles(case=SLUG, run="", mode="system", profiles=(made.profile(),))
-    assert [row[4] for row in chapter.worst_lines(found).rows] == [
+    assert [row[4] for row in found.worst_lines().rows] == [
         'struct dentry "/" of rootfs: d_lockref, d_iname', "unknown", "unknown", "",
     ]  # fmt: skip
     # what has no name is part of the rest, however much it is
@@ -253,15 +253,15 @@ def test_the_worst_lines_of_a_region(results: Path) -> None:
         case=SLUG, run="", mode="system",
         profiles=(made.profile(label="calm", raw=made.nothing()), made.profile(label="hurt")),
     )  # fmt: skip
-    assert len(chapter.worst_lines(found).rows) == 1
-    assert len(chapter.worst_lines(found, "hurt").rows) == 4
+    assert len(found.worst_lines().rows) == 1
+    assert len(found.worst_lines("hurt").rows) == 4
     with pytest.raises(UsageError, match="no profile of 'before', after; there are"):
-        chapter.worst_lines(found, "after")
+        found.worst_lines("after")
 
 
 def test_the_page_on_the_profiler_quotes_the_record(root: Path) -> None:
     """The docs are not executed, so the last three columns of their table are checked here."""
-    found = coherence.load(root / "results" / "overlay-creds" / "c2c.json")
+    found = saved.load(root / "results" / "overlay-creds" / "c2c.json")
     filters = {
         "the mounter's credentials": "role(overlay)",
         "scheduler": "symbol(update_cfs_group)",

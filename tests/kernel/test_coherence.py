@@ -13,9 +13,11 @@ import profiles as made
 import pytest
 
 from contended.errors import ContendedError, UsageError
-from contended.profile import coherence, figure, query, tables
-from contended.profile.coherence import NoRegion, Profile, Profiles, WrongKernel
-from contended.profile.dwarf import Frame
+from contended.profile import assemble, figure, query, saved, tables
+from contended.profile.assemble import NoRegion, WrongKernel
+from contended.profile.coherence import Profile
+from contended.profile.saved import Profiles
+from contended.profile.units import Frame
 
 
 @pytest.fixture
@@ -122,14 +124,15 @@ def test_a_long_chain_of_inlined_functions_is_cut(profile: Profile) -> None:
 
 
 def test_the_difference_is_by_meaning_and_by_function(both: Profiles) -> None:
-    assert tables.diff(both, "after") == [
+    assert tables.diff(both.of("before"), both.of("after")) == [
         ("struct dentry: d_lockref (root directory)", 0.75, 0.0),
         ("struct dentry: d_lockref.count", 0.3, 0.0),
         ("struct dentry: d_iname[8] (root directory)", 0.25, 0.0),
         ("mount_lock", 0.05, 0.0),
     ]
-    assert tables.diff(both, "after", what="symbol")[0] == ("path_get", 0.6, 0.0)
-    text = tables.text(both)
+    by_symbol = tables.diff(both.of("before"), both.of("after"), "symbol")
+    assert by_symbol[0] == ("path_get", 0.6, 0.0)
+    text = both.text()
     assert "HITM per operation: before -> after" in text
     assert re.search(
         r"^  struct dentry: d_lockref \(root directory\) +0\.75 +0 +-0\.75$", text, re.M
@@ -250,11 +253,9 @@ def test_labels_and_slopes() -> None:
 def test_json_comes_back_whole(both: Profiles, tmp_path: Path) -> None:
     file = tmp_path / "profiles.json"
     both.save(file)
-    again = coherence.load(file)
+    again = saved.load(file)
     assert again == replace(both, recorded=True)
-    assert coherence.load(file).of("before").lines[0].sites[0].thing == made.resolve(
-        made.ROOT + 24, 0
-    )
+    assert saved.load(file).of("before").lines[0].sites[0].thing == made.resolve(made.ROOT + 24, 0)
     assert [p.name for p in tmp_path.iterdir()] == ["profiles.json"]
 
 
@@ -286,19 +287,19 @@ def test_damaged_json_is_refused(
     file = tmp_path / "profiles.json"
     file.write_text(change(both.to_json(), where, value))
     with pytest.raises(ContendedError, match="holds no valid profiles"):
-        coherence.load(file)
+        saved.load(file)
 
 
 def test_truncated_missing_and_other_files_are_refused(both: Profiles, tmp_path: Path) -> None:
     file = tmp_path / "profiles.json"
     with pytest.raises(ContendedError, match="cannot read profiles"):
-        coherence.load(file)
+        saved.load(file)
     file.write_text(both.to_json()[:1000])
     with pytest.raises(ContendedError, match="holds no valid profiles"):
-        coherence.load(file)
+        saved.load(file)
     file.write_text(change(both.to_json(), ("schema",), 99))
     with pytest.raises(ContendedError, match="has schema 99, this version reads 1"):
-        coherence.load(file)
+        saved.load(file)
 
 
 def test_only_the_worst_lines_are_kept_but_all_totals(both: Profiles) -> None:
@@ -323,7 +324,7 @@ def test_the_notebooks_table_escapes_what_it_shows(both: Profiles) -> None:
     assert "<script>" not in text
     assert "counted now" in text
     assert "recorded reference run" in replace(bad, recorded=True)._repr_html_()
-    assert "struct dentry + 88: d_lockref (&quot;/&quot; of rootfs)" in text
+    assert "struct dentry &quot;/&quot; of rootfs: d_lockref" in text
 
 
 @pytest.mark.parametrize("what", ["symbol", "meaning"])
@@ -353,11 +354,11 @@ def test_the_legend_names_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_build_than_what_ran_is_refused() -> None:
-    coherence.check_build("00ff", "00FF")
+    assemble.check_build("00ff", "00FF")
     with pytest.raises(WrongKernel, match="runs build 00aa, the vmlinux is build 00ff"):
-        coherence.check_build("00ff", "00aa")
+        assemble.check_build("00ff", "00aa")
     with pytest.raises(WrongKernel, match="did not say which kernel"):
-        coherence.check_build("00ff", "")
+        assemble.check_build("00ff", "")
 
 
 def test_no_table_of_a_region_that_was_not_measured() -> None:
@@ -370,8 +371,8 @@ def test_no_table_of_a_region_that_was_not_measured() -> None:
 
 
 def test_only_the_worst_lines_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coherence, "RESOLVED_LINES", 1)
-    monkeypatch.setattr(coherence, "RESOLVED_PCS", 1)
+    monkeypatch.setattr(assemble, "RESOLVED_LINES", 1)
+    monkeypatch.setattr(assemble, "RESOLVED_PCS", 1)
     profile = made.profile()
     assert profile.lines[0].things
     assert not profile.lines[1].things

@@ -16,9 +16,9 @@ import pytest
 from support import raced
 
 from contended.kernel import boot
-from contended.kernel.boot import Boot
 from contended.kernel.build import Kernel
-from contended.profile import plugin
+from contended.kernel.qemu import Boot
+from contended.profile import output, plugin
 
 pytest_plugins = ("labfixtures",)
 pytestmark = pytest.mark.usefixtures("no_vm_left")
@@ -37,7 +37,7 @@ class Seen:
 
     loads: dict[int, int]
     stores: dict[int, int]
-    region: plugin.Region
+    region: output.Region
 
     @property
     def hitm(self) -> int:
@@ -56,7 +56,7 @@ def library() -> Path:
 
 def profiled(
     kernel: Kernel, library: Path, out: Path, vcpus: int, quantum: int, **args: object
-) -> tuple[boot.GuestReport, plugin.Report]:
+) -> tuple[boot.GuestReport, output.Report]:
     report = boot.boot(
         Boot(
             kernel=kernel,
@@ -67,7 +67,7 @@ def profiled(
             plugin=plugin.option(library, out, quantum=quantum),
         )
     )
-    return report, plugin.load(out)
+    return report, output.load(out)
 
 
 def see(

@@ -15,8 +15,10 @@ from ctools import C, execute
 
 from contended import cc
 from contended.errors import ContendedError, UsageError
-from contended.profile import dwarf
-from contended.profile.dwarf import Field, Frame, Image
+from contended.profile import symbolize
+from contended.profile.dwarf import Image
+from contended.profile.layouts import Field
+from contended.profile.units import Frame
 
 SOURCE = C / "layouts.c"
 
@@ -70,7 +72,7 @@ def test_every_instruction_has_the_frames_that_addr2line_finds(image: Image) -> 
             here.append((word, Path(next(words).split(" (disc")[0]).name))
     seen = {
         pc: [(frame.function, frame.place) for frame in frames]
-        for pc, frames in dwarf.symbolize(image, pcs).items()
+        for pc, frames in symbolize.frames(image, pcs).items()
     }
     assert seen == expected
     assert max(len(frames) for frames in seen.values()) == 3, "nothing was inlined twice"
@@ -169,7 +171,7 @@ def test_symbols(image: Image) -> None:
     with pytest.raises(UsageError, match="no symbol 'nothing'"):
         image.symbol("nothing")
     take = image.symbol("take").address
-    assert dwarf.names(image, [take + 1, 8]) == {
+    assert symbolize.names(image, [take + 1, 8]) == {
         take + 1: (Frame("take", "", 0),),
         8: (Frame("?", "", 0),),
     }
@@ -191,17 +193,17 @@ def test_what_was_found_is_remembered_by_build(
     image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take = image.symbol("take").address
-    first = dwarf.symbolize(image, [take], tmp_path / "symbols")
+    first = symbolize.frames(image, [take], tmp_path / "symbols")
     file = tmp_path / "symbols" / f"{image.build_id}.json"
     assert file.is_file()
     monkeypatch.setattr(image, "frames", lambda pc: (Frame("asked again", "", 0),))
-    assert dwarf.symbolize(image, [take], tmp_path / "symbols") == first
-    fresh = dwarf.symbolize(image, [take, take + 1], tmp_path / "symbols")
+    assert symbolize.frames(image, [take], tmp_path / "symbols") == first
+    fresh = symbolize.frames(image, [take, take + 1], tmp_path / "symbols")
     assert fresh[take] == first[take]
     assert fresh[take + 1][0].function == "asked again"
     for damaged in ("", "{", "[]", '{"schema": 0}', '{"schema": 2, "frames": {"x": 1}}'):
         file.write_text(damaged)
-        assert dwarf.symbolize(image, [take], tmp_path / "symbols")[take][0].function == (
+        assert symbolize.frames(image, [take], tmp_path / "symbols")[take][0].function == (
             "asked again"
         )
 
@@ -209,7 +211,7 @@ def test_what_was_found_is_remembered_by_build(
 def test_a_cache_that_cannot_be_written_only_costs_time(image: Image, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     take = image.symbol("take").address
-    found = dwarf.symbolize(image, [take], tmp_path / "file" / "symbols")
+    found = symbolize.frames(image, [take], tmp_path / "file" / "symbols")
     assert found[take][-1].function == "take"
 
 

@@ -30,7 +30,7 @@ from toy import Toy
 
 from contended import cli
 from contended.errors import ContendedError
-from contended.kernel import aptroot, build, fetch, source
+from contended.kernel import aptroot, build, fetch, patching, source
 from contended.kernel.aptroot import Mirror
 
 PACKAGE = source.PACKAGE
@@ -145,7 +145,7 @@ def test_debians_package_is_fetched_once(
     assert cli.main(["kernel", "source", "--json"]) == 0
     out = capsys.readouterr()
     seen = json.loads(out.out)
-    assert (seen["version"], seen["tested"]) == ("6.1.192", source.TESTED)
+    assert (seen["version"], seen["tested"]) == ("6.1.192", patching.TESTED)
     # Not the newest: the one that the patches were made for.
     assert seen["origin"]["version"] == "6.1.192-2"
     assert "getting linux-source-6.1 6.1.192-2" in out.err

@@ -19,8 +19,10 @@ import pytest
 from contended import tree
 from contended.kernel import boot as boots
 from contended.kernel import guest
-from contended.kernel.boot import Boot, GuestError, GuestPanic, GuestReport
+from contended.kernel.boot import GuestReport
 from contended.kernel.build import Kernel
+from contended.kernel.qemu import Boot
+from contended.kernel.vm import GuestError, GuestPanic
 
 pytest_plugins = ("labfixtures",)
 

@@ -18,10 +18,9 @@ from support import Cli, eventually, make_home, one_line
 
 from contended import cli
 from contended.commands import kernel
-from contended.kernel import boot as boots
-from contended.kernel import build, run, source, table, variants
+from contended.kernel import build, qemu, record, run, source, variants
 from contended.kernel.build import Kernel
-from contended.kernel.run import KernelRun
+from contended.kernel.record import KernelRun
 
 pytest_plugins = ("labfixtures",)
 
@@ -175,12 +174,12 @@ def judged(held: bool) -> KernelRun:
         kernels=[],
         boots=[],
         outcomes=[
-            run.OutcomeRecord(
+            record.OutcomeRecord(
                 variant="before", run="opens", expected="two calls", condition="c >= 1", metric="c",
                 seen=2.0, low=2.0, high=2.0, held=held, reason="" if held else "2 is wrong",
             )
         ],
-        provenance=run.Provenance(
+        provenance=record.Provenance(
             cpu="x", cpus_allowed=[0], host_kernel="6", virtualized=None, qemu="7", accel="tcg",
             note="", source="6.1.192", guest_compiler="gcc", contended="0", commit=None,
             load_1min=0.0, started="2026-01-01T00:00:00+00:00", seconds=1.0,
@@ -201,9 +200,9 @@ def test_the_exit_status_says_whether_all_held(
     status = cli.main(["kernel", "run", "example", "--json", str(file)])
     out = capsys.readouterr()
     assert status == (0 if held else 1)
-    assert out.out == table.text(judged(held)) + "\n"
+    assert out.out == str(judged(held)) + "\n"
     assert ("variant before, run opens: two calls: 2 is wrong" in out.err) != held
-    assert run.load(file).held == held
+    assert record.load(file).held == held
 
     assert cli.main(["kernel", "run", "example", "--json", "-"]) == status
     assert capsys.readouterr().out == judged(held).to_json()
@@ -213,7 +212,7 @@ def test_a_lost_machine_is_an_error_and_leaves_no_file(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def lost(*_: object, **__: object) -> KernelRun:
-        raise boots.LostVm("QEMU ended before the guest was done (killed by SIGKILL)")
+        raise qemu.LostVm("QEMU ended before the guest was done (killed by SIGKILL)")
 
     monkeypatch.setattr(run, "run", lost)
     file = tmp_path / "out.json"
@@ -334,11 +333,11 @@ def test_killing_qemu_is_reported_as_a_lost_machine(
 SHELL = """
 import sys
 from pathlib import Path
-from contended.kernel import boot, build, guest, shell
+from contended.kernel import build, guest, qemu, shell
 guest.shell_initrd = lambda: Path({initrd!r})
 image = Path({image!r})
 k = build.Kernel("t", "after", "base", "0", image, image, "", "6.1.192", "gcc")
-b = boot.Boot(kernel=k, vcpus=1, accel="tcg", args={{"how": {how!r}}})
+b = qemu.Boot(kernel=k, vcpus=1, accel="tcg", args={{"how": {how!r}}})
 sys.exit(shell.interact(b, "example/after"))
 """
 

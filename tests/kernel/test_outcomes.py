@@ -10,7 +10,8 @@ from labtools import report
 
 from contended.kernel import outcomes
 from contended.kernel.boot import GuestReport
-from contended.kernel.outcomes import Failed, Judged, judge, look_up, metrics
+from contended.kernel.outcomes import Failed, judge, look_up, metrics
+from contended.kernel.record import OutcomeRecord
 from contended.kernel.variants import Case, Outcome, Run, Variant
 
 LOCKDEP = """\
@@ -31,7 +32,7 @@ def judged(
     *outcome: Outcome,
     before: list[GuestReport | Failed] | None = None,
     after: list[GuestReport | Failed] | None = None,
-) -> list[Judged]:
+) -> list[OutcomeRecord]:
     case = Case(
         slug="example",
         variants={name: Variant("example", name, "") for name in ("before", "after")},
@@ -182,7 +183,7 @@ def test_the_excerpt_begins_with_the_report() -> None:
 def test_numbers(condition: dict[str, Any], held: bool) -> None:
     repeats = [report(one(calls={"f": n})) for n in (100, 900, 200)]
     (seen,) = judged(expect("calls_per_op.f", **condition), before=[*repeats])
-    assert (seen.seen, seen.spread, seen.held) == (2, (1, 9), held)
+    assert (seen.seen, seen.low, seen.high, seen.held) == (2, 1, 9, held)
     assert bool(seen.reason) != held
 
 
@@ -192,7 +193,7 @@ def test_relative_to_another_variant_pairs_the_repeats() -> None:
     outcome = expect("ns_per_op", variant="after", relative_to="before", at_most=0.6)
     (seen,) = judged(outcome, before=[*slow], after=[*fast])
     assert seen.held
-    assert seen.spread == (0.5, 0.5)
+    assert (seen.low, seen.high) == (0.5, 0.5)
     (seen,) = judged(outcome, before=[*fast], after=[*slow])
     assert not seen.held
 
@@ -259,7 +260,7 @@ def test_a_boot_that_failed_does_not_hold_but_may_be_what_was_expected() -> None
 
 def test_variants_that_were_not_run_are_left_out() -> None:
     found = judged(expect("ops", at_least=1), expect("ops", "after", at_least=1), before=[report()])
-    assert [one.outcome.variant for one in found] == ["before"]
+    assert [one.variant for one in found] == ["before"]
 
 
 def test_conditions_in_words() -> None:

@@ -95,7 +95,7 @@ def test_a_hunk_that_is_not_there(
 
 def test_not_a_patch(tmp_path: Path) -> None:
     (tmp_path / "a.patch").write_text("Subject: x\n\nnothing\n---\n")
-    with pytest.raises(UsageError, match="changes nothing"):
+    with pytest.raises(patchfile.BadPatch, match="holds no change"):
         patchfile.parse(tmp_path / "a.patch")
     (tmp_path / "b.patch").write_text(PATCH.partition("\n\n")[2])
     with pytest.raises(UsageError, match="no Subject"):

@@ -15,7 +15,7 @@ import labtools
 import pytest
 
 from contended.errors import ContendedError
-from contended.kernel import boot, build, run, source, variants
+from contended.kernel import build, plan, qemu, run, source, variants
 from contended.kernel.source import Source
 
 pytest_plugins = ("labfixtures",)
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("no_vm_left")
 def origin() -> Source:
     """The tested kernel's source."""
     if not labtools.has_qemu():
-        pytest.skip(boot.QEMU_MISSING)
+        pytest.skip(qemu.QEMU_MISSING)
     try:
         found = source.find()
     except ContendedError as error:
@@ -58,7 +58,7 @@ def test_a_patch_is_in_the_kernels_style(slug: str, origin: Source) -> None:
 
 @pytest.mark.parametrize("slug", CASES)
 def test_the_kernels_are_built(slug: str, origin: Source) -> None:
-    for variant, config in run.plan(slug).kernels:
+    for variant, config in plan.of(slug).kernels:
         kernel = build.build(variant, config, origin)
         assert build.find(variant, config, origin) == kernel
 

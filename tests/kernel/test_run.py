@@ -15,13 +15,28 @@ from labtools import path_with, report, script
 
 from contended.errors import ContendedError, UsageError
 from contended.kernel import boot as boots
-from contended.kernel import build, c2c, guest, kvm, run, source, table, variants
-from contended.kernel.boot import Boot, GuestReport
+from contended.kernel import (
+    build,
+    c2c,
+    guest,
+    kvm,
+    plan,
+    qemu,
+    record,
+    run,
+    source,
+    variants,
+    vm,
+)
+from contended.kernel.boot import GuestReport
 from contended.kernel.build import Kernel
-from contended.kernel.run import KernelRun, carry_out, plan_case
+from contended.kernel.plan import of_case
+from contended.kernel.qemu import Boot
+from contended.kernel.record import KernelRun
+from contended.kernel.run import carry_out
 from contended.kernel.source import Source
 from contended.kernel.variants import Case, Outcome, Run, Variant
-from contended.profile import coherence
+from contended.profile import assemble
 
 pytest_plugins = ("labfixtures",)
 pytestmark = pytest.mark.usefixtures("no_vm_left")
@@ -92,7 +107,7 @@ def carry(case: Case = CASE, **fields: Any) -> KernelRun:
         "runs": None,
         **fields,
     }
-    what = plan_case(
+    what = of_case(
         case, settings.pop("wanted"), smoke=settings.pop("smoke"), runs=settings.pop("runs")
     )
     return carry_out(what, **settings)
@@ -175,7 +190,7 @@ def test_saved_and_loaded(booted: Booted, tmp_path: Path) -> None:
     done = carry(repeats=2)
     file = tmp_path / "kernel.json"
     done.save(file)
-    again = run.load(file)
+    again = record.load(file)
     assert again == replace(done, recorded=True)
     assert again.results("before", "opens")[0]["calls"] == {"f": 200}
     assert len(again.results("before", "opens")) == 2
@@ -200,31 +215,31 @@ def test_files_that_do_not_fit(
     file = tmp_path / "kernel.json"
     file.write_text(json.dumps(content))
     with pytest.raises(ContendedError, match=words) as caught:
-        run.load(file)
+        record.load(file)
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ContendedError, match="cannot read"):
-        run.load(tmp_path / "none.json")
+        record.load(tmp_path / "none.json")
 
 
 def test_tables(booted: Booted) -> None:
     done = carry(repeats=2)
-    text = table.text(done)
+    text = str(done)
     assert "calls_per_op.f 2" in text
     assert "well, oh no" in text
     assert "outcomes held>" in repr(done)
     long = replace(done, provenance=replace(done.provenance, note="no KVM: " + "why " * 50))
-    assert "no KVM: why" in table.text(long)
-    assert "why " * 20 not in table.text(long)
+    assert "no KVM: why" in str(long)
+    assert "why " * 20 not in str(long)
     assert "NOT HELD variant wrong" in text
     assert "Linux 6.1.192" in text
     assert "tcg, 4 vCPUs, 2 repeats" in text
     assert max(map(len, text.splitlines()[:20])) < 140
     page = done._repr_html_()
     assert page.count("<tr>") == 1 + len(done.outcomes)
-    assert "<strong>did not hold</strong>" in page
+    assert "<td>did not hold</td>" in page
     assert "run now" in page
     assert "recorded reference run" in replace(done, recorded=True)._repr_html_()
 
@@ -250,7 +265,7 @@ def test_a_guest_in_trouble_is_a_finding(booted: Booted, monkeypatch: pytest.Mon
     console = "[    1.0] WARNING: oh\n[    1.1] Kernel panic - not syncing: x\n"
 
     def panics(asked: Boot) -> GuestReport:
-        raise boots.GuestPanic("the kernel panicked: x", console)
+        raise vm.GuestPanic("the kernel panicked: x", console)
 
     monkeypatch.setattr(boots, "boot", panics)
     done = carry(SILENT, smoke=False)
@@ -260,10 +275,10 @@ def test_a_guest_in_trouble_is_a_finding(booted: Booted, monkeypatch: pytest.Mon
     assert boot.excerpt.startswith("WARNING: oh")
     assert not outcome.held
     assert outcome.reason == "panic: the kernel panicked: x"
-    assert "FAILED before, run opens, repeat 1: panic" in table.text(done)
+    assert "FAILED before, run opens, repeat 1: panic" in str(done)
 
 
-@pytest.mark.parametrize("error", [boots.LostVm("killed"), boots.NoQemu("none")])
+@pytest.mark.parametrize("error", [qemu.LostVm("killed"), qemu.NoQemu("none")])
 def test_a_lost_machine_is_no_finding(
     booted: Booted, monkeypatch: pytest.MonkeyPatch, error: ContendedError
 ) -> None:
@@ -282,7 +297,7 @@ def test_nothing_is_built_without_qemu(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(build, "build", never)
     monkeypatch.setattr(source, "find", never)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(boots.NoQemu):
+    with pytest.raises(qemu.NoQemu):
         carry(SILENT)
 
 
@@ -360,8 +375,8 @@ def test_a_run_under_the_profiler(booted: Booted, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("trouble", "kind"),
     [
-        (coherence.NoRegion("the workload never finished"), "error: the workload never"),
-        (boots.GuestHang("the guest said nothing", "console"), "hang: the guest said nothing"),
+        (assemble.NoRegion("the workload never finished"), "error: the workload never"),
+        (vm.GuestHang("the guest said nothing", "console"), "hang: the guest said nothing"),
     ],
 )
 def test_a_profiled_kernel_that_fails_is_an_outcome_that_did_not_hold(
@@ -382,7 +397,7 @@ def test_every_case_has_a_plan() -> None:
         case = variants.load(slug)
         expected = {outcome.variant for outcome in case.outcomes}
         assert expected == set(case.variants), slug
-        assert run.plan(slug).kernels
+        assert plan.of(slug).kernels
 
 
 def test_real_machines(

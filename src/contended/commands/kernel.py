@@ -13,8 +13,20 @@ from pathlib import Path
 from contended import packages
 from contended.commands import commandline
 from contended.errors import ContendedError, UsageError
-from contended.kernel import boot, build, fetch, health, source, variants
-from contended.kernel.build import Progress
+from contended.kernel import (
+    build,
+    fetch,
+    health,
+    patching,
+    plan,
+    qemu,
+    run,
+    shell,
+    source,
+    store,
+    variants,
+)
+from contended.kernel.make import Progress
 from contended.kernel.variants import Variant
 from contended.show import report
 
@@ -97,14 +109,12 @@ def kernels_of(names: Sequence[str]) -> list[tuple[Variant, str]]:
     Raises:
         UsageError: there is no such case or variant.
     """
-    from contended.kernel import run
-
     found: dict[tuple[str, str], tuple[Variant, str]] = {}
     for name in names or variants.slugs():
         slug, slash, one = name.partition("/")
         if slash:
             variants.pick(name)
-        for variant, config in run.plan(slug, [one] if slash else None).kernels:
+        for variant, config in plan.of(slug, [one] if slash else None).kernels:
             # What another variant is compared with is a kernel of that variant.
             if not slash or variant.name == one:
                 found[str(variant), config] = (variant, config)
@@ -167,7 +177,7 @@ def _source(args: argparse.Namespace) -> int:
     if args.json:
         value = {
             "version": found.version,
-            "tested": source.TESTED,
+            "tested": patching.TESTED,
             "tree": str(found.tree),
             "given": str(found.given),
             "origin": fetch.origin(found.given),
@@ -175,8 +185,8 @@ def _source(args: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(value, indent=2) + "\n")
     else:
         sys.stdout.write(f"Linux {found.version} in {found.tree}\n")
-    if found.version != source.TESTED:
-        _say(f"the patches were tested with {source.TESTED}; whether they apply, the build shows")
+    if found.version != patching.TESTED:
+        _say(f"the patches were tested with {patching.TESTED}; whether they apply, the build shows")
     return 0
 
 
@@ -197,10 +207,8 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from contended.kernel import run, table
-
     run.check(args.vcpus, args.repeats)
-    run.plan(args.slug, args.variants)  # a mistake in the call is said before anything is done
+    plan.of(args.slug, args.variants)  # a mistake in the call is said before anything is done
     if args.json is not None:
         commandline.check_writable(args.json)
     with commandline.lines() as progress:
@@ -216,7 +224,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.json is not None:
         done.save(args.json)
     if args.json != commandline.STDOUT:
-        sys.stdout.write(table.text(done) + "\n")
+        sys.stdout.write(str(done) + "\n")
     for miss in done.misses:
         sys.stderr.write(f"contended: {args.slug}, {miss}\n")
     if not done.outcomes:
@@ -225,17 +233,15 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _shell(args: argparse.Namespace) -> int:
-    from contended.kernel import run, shell
-
     run.check(args.vcpus, 1)
     variant = variants.pick(args.name)
     shell.check_terminal()
-    boot.find_qemu()
+    qemu.find()
     origin = source.find(args.source, _say)
     with commandline.lines() as progress:
         kernel = build.build(variant, args.config, origin, progress)
     return shell.interact(
-        boot.Boot(
+        qemu.Boot(
             kernel=kernel,
             vcpus=1 if args.config == "up" else args.vcpus,
             cmdline=variant.cmdline,
@@ -246,7 +252,7 @@ def _shell(args: argparse.Namespace) -> int:
 
 
 def _clean(args: argparse.Namespace) -> int:
-    doomed = source.cache() if args.all else source.cache() / "build"
+    doomed = store.cache() if args.all else store.cache() / "build"
     freed = 0
     if doomed.exists():
         freed = _size(doomed)

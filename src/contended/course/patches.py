@@ -21,11 +21,13 @@ from contended import tree
 from contended.course import patchtext, sandbox
 from contended.course.grades import Verdict
 from contended.course.lab import Lab
-from contended.course.patchtext import Change, Refused
+from contended.course.patchtext import Refused
 from contended.errors import ContendedError
-from contended.kernel import build, run, source, variants
+from contended.kernel import build, layout, make, plan, run, source, store, variants
 from contended.kernel.build import Kernel
-from contended.kernel.run import KernelRun, Plan
+from contended.kernel.patchfile import Change
+from contended.kernel.plan import Plan
+from contended.kernel.record import KernelRun
 from contended.kernel.source import Source
 from contended.kernel.variants import Variant
 
@@ -102,11 +104,11 @@ def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.Case:
 
 def _plan(case: variants.Case) -> Plan:
     """What is booted: the smoke set for the submission itself, not for it with further patches."""
-    main = run.plan_case(case, [SUBMISSION])
+    main = plan.of_case(case, [SUBMISSION])
     others = [name for name in case.variants if name.startswith(f"{SUBMISSION}-")]
     if not others:
         return main
-    more = run.plan_case(case, others, smoke=False)
+    more = plan.of_case(case, others, smoke=False)
     wanted = {(variant.name, each.name) for variant, each in (*main.boots, *more.boots)}
     runs = {**more.case.runs, **main.case.runs}
     return Plan(
@@ -168,7 +170,7 @@ def _kernels(plan: Plan, tree: Source, unsafe: bool) -> Iterator[Verdict | None]
             there = build.find(variant, config, tree) is not None
             try:
                 kernel = build.build(variant, config, tree, boxed=None if unsafe else _boxed)
-            except (build.BuildError, build.LayoutError) as error:
+            except (make.BuildError, layout.LayoutError) as error:
                 if not variant.name.startswith(SUBMISSION):
                     raise
                 problem = _not_built(variant, config, error)
@@ -192,8 +194,8 @@ def _not_built(variant: Variant, config: str, error: ContendedError) -> Verdict:
     reason = str(error).removeprefix(f"{variant}, config {config} ")
     # Where the grader's cache is, is nobody's business, and shorter names read better.
     detail = "\n".join(getattr(error, "__notes__", []))
-    detail = re.sub(rf"{re.escape(str(source.cache()))}/source/\w+/tree/?", "", detail)
-    detail = detail.replace(str(source.cache()), "...")
+    detail = re.sub(rf"{re.escape(str(store.cache()))}/source/\w+/tree/?", "", detail)
+    detail = detail.replace(str(store.cache()), "...")
     return Verdict(f"the kernel {reason}", detail[-_DETAIL_CHARS:])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`contended c2c`: boot a case's kernels under the profiler, and say which lines they fight for.
+"""Boot a case's kernels under the profiler, and say which lines they fight for.
 
 For each variant: build the kernel, boot it with the plugin, let the guest run its workload, and,
 while it waits at the end, ask its memory what the contended lines are.
@@ -7,9 +7,6 @@ while it waits at the end, ask its memory what the contended lines are.
 
 from __future__ import annotations
 
-import argparse
-import re
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,20 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from contended import tree
-from contended.commands import commandline
-from contended.commands.commandline import Progress
 from contended.errors import UsageError
-from contended.kernel import boot, build, source, variants
+from contended.kernel import build, qemu, source, variants, vm
+from contended.kernel.make import Progress
 from contended.kernel.variants import Case, Run, Variant
-from contended.profile import coherence, plugin
+from contended.profile import assemble, output, plugin, symbolize
 from contended.profile import query as metrics
-from contended.profile.coherence import NoRegion, Profile, Profiles, Provenance
-from contended.profile.dwarf import Image, names, symbolize
-from contended.profile.lines import Monitor, Resolver
+from contended.profile.assemble import NoRegion
+from contended.profile.coherence import Profile, Provenance
+from contended.profile.dwarf import Image
+from contended.profile.lines import Resolver
+from contended.profile.memory import Monitor
+from contended.profile.saved import Profiles
 
 VCPUS = 4
 DEADLINE_S = 240.0
-TOP = 10
 # Caches of one size keep their own names.
 CMDLINE = "slab_nomerge"
 
@@ -62,7 +60,7 @@ def profile(
     Raises:
         UsageError: no such case, variant or run.
         NoRegion: a workload did nothing in its measured region.
-        plugin.BadReport: it ended before it was measured.
+        output.BadReport: it ended before it was measured.
         plugin.NoPlugins: there is no QEMU that takes plugins.
         WrongKernel: a vmlinux is not of the kernel that was booted.
         ContendedError: no QEMU, no source, a build that fails, a guest that panics.
@@ -91,14 +89,14 @@ def profile_kernel(
     """
     if vcpus >= plugin.MAX_VCPUS:
         raise UsageError(f"{vcpus} vCPUs: the profiler knows at most {plugin.MAX_VCPUS - 1}")
-    qemu = plugin.find("system")
-    library = plugin.build(qemu)
+    emulator = plugin.find("system")
+    library = plugin.build(emulator)
     vcpus = vcpus or run.vcpus or VCPUS
     quantum = quantum or run.quantum or plugin.QUANTUM
     with Image(kernel.vmlinux) as image, tempfile.TemporaryDirectory(prefix="contended-") as work:
         watched = watched_addresses(image, run.watch)
         out = Path(work) / "profile.json"
-        machine = boot.Boot(
+        machine = qemu.Boot(
             kernel=kernel,
             # One more for the kernel's chores: its timer ticks come as the host's clock says, and
             # would make the worker on that CPU slower, and the counts vary with the host's load.
@@ -115,7 +113,7 @@ def profile_kernel(
             hold=True,
         )
         provenance = Provenance(
-            qemu=f"QEMU {qemu.version}",
+            qemu=f"QEMU {emulator.version}",
             kernel=f"Linux {kernel.version}",
             build_id=image.build_id,
             vcpus=vcpus,
@@ -129,7 +127,7 @@ def profile_kernel(
 
 
 def _listen(
-    description: boot.Boot,
+    description: qemu.Boot,
     image: Image,
     out: Path,
     variant: str,
@@ -138,12 +136,12 @@ def _listen(
 ) -> list[Profile]:
     results: list[dict[str, Any]] = []
     found: list[Profile] | None = None
-    with boot.Machine(description) as machine:
+    with vm.Machine(description) as machine:
         for line in machine.lines():
             if line["type"] == "hello":
-                coherence.check_build(image.build_id, str(line.get("build_id", "")))
+                assemble.check_build(image.build_id, str(line.get("build_id", "")))
             elif line["type"] == "error":
-                raise boot.GuestError(f"the guest says: {line.get('what', '?')}", machine.console)
+                raise vm.GuestError(f"the guest says: {line.get('what', '?')}", machine.console)
             elif line["type"] == "result":
                 results.append(line)
             elif line["type"] == "hold":
@@ -168,25 +166,25 @@ def name_regions(
 
     Raises:
         NoRegion: there are none, or not as many as there are results.
-        plugin.BadReport: the output is damaged or another version's.
+        output.BadReport: the output is damaged or another version's.
     """
     if not out.exists():
         raise NoRegion(f"{variant}: the workload never finished a measured region: no table")
-    report = plugin.load(out)
+    report = output.load(out)
     if len(report.regions) != len(results):
         raise NoRegion(
             f"{variant}: {len(report.regions)} measured regions for {len(results)} results of "
             f"the workload {provenance.workload!r}: no telling which is which"
         )
     return [
-        coherence.assemble(
+        assemble.assemble(
             region,
             variant=variant,
             label=_label(result, results),
             size=int(result.get("size") or 0),
             provenance=provenance,
-            frames=partial(symbolize, image, cache=tree.cache_dir() / "kernel" / "symbols"),
-            names=partial(names, image),
+            frames=partial(symbolize.frames, image, cache=tree.cache_dir() / "kernel" / "symbols"),
+            names=partial(symbolize.names, image),
             resolve=resolver.at if resolver else None,
             watched=watched,
         )
@@ -233,18 +231,13 @@ def _addresses(image: Image, function: str, callee: str, text: str) -> dict[int,
 
 
 def choose_variants(case: Case, wanted: Sequence[str] | None) -> list[Variant]:
-    """The variants of that names, or before and after, or all.
+    """The variants of these names, or before and after, or all.
 
     Raises:
-        UsageError: there is none of that name; the message lists those there are.
+        UsageError: there is none of that name.
     """
     usual = [name for name in ("before", "after") if name in case.variants]
-    chosen = list(dict.fromkeys(wanted or usual or case.variants))
-    for name in chosen:
-        if name not in case.variants:
-            there = ", ".join(case.variants)
-            raise UsageError(f"{case.slug} has no variant {name!r}; there are: {there}")
-    return [case.variants[name] for name in chosen]
+    return case.pick(wanted or usual or case.variants)
 
 
 def choose_run(case: Case, name: str | None = None) -> Run:
@@ -254,107 +247,9 @@ def choose_run(case: Case, name: str | None = None) -> Run:
         UsageError: there is none.
     """
     if name is not None:
-        if name not in case.runs:
-            there = ", ".join(case.runs) or "none"
-            raise UsageError(f"{case.slug} has no run {name!r}; there are: {there}")
-        return case.runs[name]
+        return case.pick_runs([name])[0]
     runs = [run for run in case.runs.values() if not run.icount]
     meant = [run for run in runs if run.profile]
     if runs:
         return (meant or runs)[0]
     raise UsageError(f"{case.slug} has no run that can be profiled")
-
-
-def fill(parser: argparse.ArgumentParser) -> None:
-    """Give the command's parser its arguments."""
-    parser.description = (
-        "Boot a case's kernels (or, with --user, run its C model) in QEMU under the coherence "
-        "profiler, and show who takes which cache line from whom. No performance counters are "
-        "needed; caches are idealised."
-    )
-    parser.add_argument("slug", metavar="SLUG", help="a case")
-    parser.add_argument(
-        "--variants", type=commandline.names, metavar="A,B", help="default: before,after"
-    )
-    parser.add_argument("--run", metavar="NAME", help="one of the case's runs in variants.toml")
-    parser.add_argument(
-        "--set",
-        type=_setting,
-        action="append",
-        default=[],
-        metavar="PARAMETER=VALUE",
-        help="of the run's workload, e.g. name=9; may be repeated",
-    )
-    parser.add_argument(
-        "--vcpus",
-        type=commandline.positive,
-        default=0,
-        metavar="N",
-        help="CPUs, or threads; default: 4",
-    )
-    parser.add_argument(
-        "--quantum",
-        type=commandline.positive,
-        default=0,
-        metavar="Q",
-        help="instructions that a CPU may be ahead of the slowest; default: 2000, with --user 100",
-    )
-    parser.add_argument("--user", action="store_true", help="the C model instead of the kernel")
-    parser.add_argument(
-        "--top",
-        type=commandline.positive,
-        default=TOP,
-        metavar="K",
-        help="lines to show; default: 10",
-    )
-    parser.add_argument("--source", type=Path, metavar="PATH", help="the kernel's source")
-    parser.add_argument("--json", type=Path, metavar="FILE|-", help="write the profiles as JSON")
-    parser.set_defaults(command=_command)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    """A parameter of a workload like `name=9`; it goes into the guest's command line."""
-    found = re.fullmatch(r"([a-z][a-z0-9_]*)=([A-Za-z0-9_.-]+)", text)
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is not like name=9")
-    return found[1], found[2]
-
-
-def _command(args: argparse.Namespace) -> int:
-    from contended.profile import tables
-
-    if args.json is not None:
-        commandline.check_writable(args.json)
-    with commandline.lines() as progress:
-        if args.user:
-            found = _profile_model(args, progress)
-        else:
-            found = profile(
-                args.slug,
-                args.variants,
-                run=args.run,
-                settings=dict(args.set),
-                vcpus=args.vcpus,
-                quantum=args.quantum,
-                source_path=args.source,
-                progress=progress,
-            )
-    if args.json is not None:
-        found.save(args.json)
-    if args.json != commandline.STDOUT:
-        sys.stdout.write(tables.text(found, args.top) + "\n")
-    return 0
-
-
-def _profile_model(args: argparse.Namespace, progress: Progress | None) -> Profiles:
-    from contended.profile import usermode
-
-    if args.run is not None or args.source is not None or args.set:
-        raise UsageError("--user runs the C model: leave out --run, --set and --source")
-    return usermode.profile(
-        args.slug,
-        args.variants,
-        threads=args.vcpus or usermode.THREADS,
-        quantum=args.quantum or usermode.QUANTUM,
-        progress=progress,
-    )

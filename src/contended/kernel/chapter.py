@@ -8,21 +8,20 @@ takes minutes, and a machine that does nothing else.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from functools import partial
 
 from contended.errors import ContendedError
-from contended.kernel import build, run, variants
-from contended.kernel.boot import LostVm
+from contended.kernel import build, plan, record, run, variants
 from contended.kernel.outcomes import STALL
-from contended.kernel.run import BootRecord, KernelRun, OutcomeRecord
+from contended.kernel.qemu import LostVm
+from contended.kernel.record import BootRecord, KernelRun, OutcomeRecord
 from contended.measure.results import number
-from contended.profile import coherence
-from contended.profile.coherence import Line, Profiles
+from contended.profile import saved
+from contended.profile.saved import Profiles
 from contended.show import claims, lesson
 from contended.show.claims import Claim
-from contended.show.lesson import Box, Table
+from contended.show.lesson import Box
 
 VCPUS = 2
 """Of the machine that a chapter boots when the book is built."""
@@ -41,7 +40,7 @@ def missing(slug: str) -> str:
     if shutil.which("qemu-system-x86_64") is None:
         return "QEMU is not installed"
     try:
-        wanted = run.plan(slug, smoke=False, runs=_live(slug)).kernels
+        wanted = plan.of(slug, smoke=False, runs=_live(slug)).kernels
         kernels = [build.find(variant, config) for variant, config in wanted]
     except ContendedError as error:
         return str(error)
@@ -153,6 +152,7 @@ def _claim(seen: OutcomeRecord, slug: str) -> Claim:
 
 
 def _show(box: Box) -> None:
+    # the book's: measuring does without
     from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
 
     display(box)  # type: ignore[no-untyped-call]
@@ -160,7 +160,7 @@ def _show(box: Box) -> None:
 
 def recorded(slug: str) -> KernelRun:
     """The reference run, made on another occasion; its provenance says where and with what."""
-    return run.load(lesson.reference(f"{slug}/kernel"))
+    return record.load(lesson.reference(f"{slug}/kernel"))
 
 
 def profiles(slug: str, name: str = "") -> Profiles:
@@ -173,76 +173,4 @@ def profiles(slug: str, name: str = "") -> Profiles:
     Raises:
         ContendedError: there is no such record, or it is damaged.
     """
-    return coherence.load(lesson.reference(f"{slug}/c2c" + (f"-{name}" if name else "")))
-
-
-def worst_lines(found: Profiles, label: str | None = None, top: int = 5) -> Table:
-    """The lines that were taken from other CPUs most often, a few of each variant.
-
-    Args:
-        found: What was counted.
-        label: The region, if there are several; None takes each variant's first.
-        top: Lines of each variant.
-
-    Raises:
-        UsageError: an unknown region.
-    """
-    rows: list[tuple[str | int, ...]] = []
-    for variant in found.variants:
-        profile = found.of(variant, label)
-        total = profile.counts.hitm
-        for place, line in enumerate(profile.lines[:top], 1):
-            hitm = line.counts.hitm
-            rows.append(
-                (
-                    variant,
-                    place,
-                    number(profile.per_op(hitm), 3),
-                    f"{100 * hitm / total:.0f} %" if total else "",
-                    _what(line),
-                    _who(line),
-                )
-            )
-        # of how many lines a record does not tell: only the worst are kept
-        rows.append((variant, "all", number(profile.per_op(total), 3), "", "", ""))
-    where = found.profiles[0].provenance if found.profiles else None
-    caption = f"{found.case}: cache lines taken from another CPU"
-    if where:
-        caption += f" ({where.kernel}, {where.vcpus} CPUs, {where.qemu}, idealised caches)"
-    return Table(
-        caption,
-        ("variant", "line", "HITM per operation", "share", "what it is", "who takes it"),
-        rows,
-    )
-
-
-_NAMES = 3  # members, or functions, that are named
-
-
-def _what(line: Line) -> str:
-    """The struct, which one it is, and its members that were fought for, the worst first."""
-    things = [site.thing for site in line.sites if site.thing and site.counts.hitm]
-    if not things or things[0].kind == "unknown":
-        return "unknown"
-    first = things[0]
-    # of members within members, and of elements, the whole is what a reader knows
-    members = dict.fromkeys(
-        re.split(r"[.[]", thing.field)[0]
-        for thing in things
-        if thing.object == first.object and thing.field
-    )
-    name = f"struct {first.struct}" if first.struct and first.kind != "variable" else first.name
-    name = name if first.kind != "per-cpu" else f"per-CPU {first.name}"
-    text = name or first.kind
-    text += f" {first.label}" if first.label else ""
-    text += f": {_first(list(members))}" if members else ""
-    others = len({thing.object for thing in things} - {first.object})
-    return text + (f", and {others} more" if others else "")
-
-
-def _who(line: Line) -> str:
-    return _first(list(dict.fromkeys(site.symbol for site in line.sites if site.counts.hitm)))
-
-
-def _first(names: list[str]) -> str:
-    return ", ".join(names[:_NAMES]) + (", ..." if len(names) > _NAMES else "")
+    return saved.load(lesson.reference(f"{slug}/c2c" + (f"-{name}" if name else "")))

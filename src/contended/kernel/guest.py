@@ -14,15 +14,17 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from contended import cc, tree
-from contended.cc import compiler
 from contended.errors import ContendedError
 
 FLAGS = ("-static", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
+_WHAT = "the kernel lab's guest"
+_STATIC = " (the static C library is missing: apt-get install libc6-dev)"
 BUSYBOX = ("/bin/busybox", "/usr/bin/busybox", "/bin/busybox.static")
 
 # File types of a mode, as stat(2) has them.
@@ -60,7 +62,7 @@ def initrd() -> Path:
         ContendedError: no compiler, no static C library, an error in the C, or a cache that cannot
             be written.
     """
-    return _packed(_sources(), None)
+    return _packed(None)
 
 
 def shell_initrd() -> Path:
@@ -69,7 +71,7 @@ def shell_initrd() -> Path:
     Raises:
         ContendedError: as `initrd`, or busybox is not installed.
     """
-    return _packed(_sources(), find_busybox())
+    return _packed(find_busybox())
 
 
 def find_busybox() -> Path:
@@ -81,7 +83,7 @@ def find_busybox() -> Path:
     wanted = [os.environ.get("CONTENDED_BUSYBOX", ""), *BUSYBOX, shutil.which("busybox") or ""]
     for name in filter(None, wanted):
         place = Path(name)
-        if place.is_file() and is_static(place.read_bytes()):
+        if place.is_file() and cc.is_static(place.read_bytes()):
             return place
     raise ContendedError("a shell in the guest needs busybox: apt-get install busybox-static")
 
@@ -108,35 +110,25 @@ def compress(content: bytes) -> bytes:
     return gzip.compress(content, 9, mtime=0)
 
 
-def compile_static(sources: Iterable[Path], program: Path, *flags: str) -> None:
-    """Compile C files into one static program.
+def compile_static(sources: Sequence[Path], program: Path, *flags: str) -> None:
+    """Compile C files into one static program, as the guest's are.
 
     Raises:
         ContendedError: it does not compile; the compiler's words are attached as a note.
     """
-    files = [source for source in sources if source.suffix == ".c"]
-    cc = compiler()
-    command = [cc.command, *cc.arguments, *FLAGS, *flags, "-o", str(program), *map(str, files)]
-    env = {**os.environ, "TMPDIR": str(program.parent), "LC_ALL": "C"}
-    run = subprocess.run(
-        command, capture_output=True, text=True, errors="replace", env=env, check=False
-    )
-    if run.returncode == 0:
-        return
-    line = next(
-        (
-            x
-            for x in run.stderr.splitlines()
-            if re.search(r"\berror:|cannot find|undefined reference", x)
-        ),
-        "the compiler failed",
-    )
-    advice = ""
-    if "cannot find -l" in line or "stdio.h" in line:
-        advice = " (the static C library is missing: apt-get install libc6-dev)"
-    error = ContendedError(f"the kernel lab's guest does not compile: {line.strip()}{advice}")
-    error.add_note(run.stderr.rstrip())
-    raise error
+    with _explained():
+        cc.compile_(sources, (*FLAGS, *flags), program, what=_WHAT)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """With what to do about a C library that cannot be linked statically."""
+    try:
+        yield
+    except cc.CompileError as error:
+        if re.search(r"cannot find -l|error:.*stdio\.h", error.output):
+            raise cc.CompileError(_WHAT, error.output, _STATIC) from None
+        raise
 
 
 def _sources() -> list[Path]:
@@ -147,34 +139,23 @@ def _sources() -> list[Path]:
     return found
 
 
-def _packed(sources: list[Path], busybox: Path | None) -> Path:
-    digest = hashlib.sha256(repr((cc.compiler(), FLAGS)).encode())
-    parts = sources if busybox is None else [*sources, busybox]
-    try:
-        for part in parts:
-            digest.update(part.name.encode() + b"\0" + part.read_bytes() + b"\0")
-    except OSError as error:
-        raise ContendedError(f"cannot read {error.filename}: {error.strerror}") from error
-    place = tree.cache_dir() / "kernel" / "guest" / f"{digest.hexdigest()[:32]}.cpio.gz"
+def _packed(busybox: Path | None) -> Path:
+    sources = _sources()
+    with _explained():
+        program = cc.compiled("kernel/guest", "init", sources, FLAGS, what=_WHAT)
+    name = "lab"
+    if busybox is not None:
+        name = f"shell-{hashlib.sha256(busybox.read_bytes()).hexdigest()[:32]}"
+    place = program.parent / f"{name}.cpio.gz"
     if place.exists():
         return place
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        work = tempfile.TemporaryDirectory(dir=place.parent)
-    except OSError as error:
-        raise ContendedError(
-            f"cannot write the kernel lab's guest to {place.parent} ({error.strerror}): "
-            "set CONTENDED_CACHE to a folder that you can write"
-        ) from error
-    with work:
-        program = Path(work.name) / "init"
-        compile_static(sources, program)
-        made = Path(work.name) / place.name
-        try:
+        with tempfile.TemporaryDirectory(dir=place.parent) as work:
+            made = Path(work) / place.name
             made.write_bytes(compress(archive(_entries(program.read_bytes(), busybox))))
-        except OSError as error:
-            raise ContendedError(f"cannot write {place}: {error.strerror}") from error
-        made.replace(place)  # the rename publishes it: nobody ever boots half an archive
+            made.replace(place)  # the rename publishes it: nobody ever boots half an archive
+    except OSError as error:
+        raise ContendedError(f"cannot write {place}: {error.strerror}") from error
     return place
 
 
@@ -189,17 +170,6 @@ def _entries(program: bytes, busybox: Path | None) -> list[Entry]:
     commands = {name for name in run.stdout.split() if re.fullmatch(r"[\w.\[-]+", name)}
     entries += [Entry.link(f"bin/{name}", "busybox") for name in sorted(commands - {"busybox"})]
     return entries
-
-
-def is_static(program: bytes) -> bool:
-    """Whether an ELF program needs no dynamic loader, by its program headers (PT_INTERP is 3)."""
-    if program[:5] != b"\x7fELF\x02":
-        return False
-    offset = int.from_bytes(program[32:40], "little")
-    size = int.from_bytes(program[54:56], "little")
-    count = int.from_bytes(program[56:58], "little")
-    headers = (program[offset + i * size :][:4] for i in range(count))
-    return all(int.from_bytes(header, "little") != 3 for header in headers)
 
 
 def _padded(part: bytes) -> bytes:

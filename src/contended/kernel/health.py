@@ -10,7 +10,7 @@ from pathlib import Path
 
 from contended import doctor
 from contended.errors import ContendedError
-from contended.kernel import boot, build, guest, kvm, source, variants
+from contended.kernel import build, guest, kvm, qemu, source, store, variants
 
 #: The source, the object folders of all configurations and the kernels of all cases.
 DISK_BYTES = 7_000_000_000
@@ -34,14 +34,14 @@ def examine() -> list[Check]:
 
 def source_is_unpacked() -> bool:
     """Whether looking for the source again takes no time."""
-    place = source.cache() / "source"
+    place = store.cache() / "source"
     return place.is_dir() and any(place.glob("*/tree/Makefile"))
 
 
 def _qemu() -> Check:
     try:
-        version = boot.qemu_version()
-    except boot.NoQemu as missing:
+        version = qemu.version()
+    except qemu.NoQemu as missing:
         return Check("QEMU", False, str(missing), packages=("qemu-system-x86",))
     return Check("QEMU", True, version)
 
@@ -78,7 +78,7 @@ def _busybox() -> Check:
 
 
 def _disk() -> Check:
-    place = source.cache()
+    place = store.cache()
     there = next(p for p in (place, *place.absolute().parents) if p.exists())
     free = shutil.disk_usage(there).free
     held = sum(1 for _ in place.glob("kernels/*/meta.json"))
@@ -97,7 +97,7 @@ def _kernels() -> Check:
     return Check(
         "kernels",
         True,
-        f"{len(list(source.cache().glob('kernels/*/meta.json')))} built; variants of "
+        f"{len(list(store.cache().glob('kernels/*/meta.json')))} built; variants of "
         f"{len(cases)} cases are described",
         optional=True,
     )
@@ -107,10 +107,10 @@ def _kvm() -> Check:
     if not kvm.DEVICE.exists():
         return Check("KVM", False, "there is no /dev/kvm: using TCG", optional=True)
     kernel = _any_kernel()
-    if kernel is None or shutil.which(boot.QEMU) is None:
+    if kernel is None or shutil.which(qemu.QEMU) is None:
         return Check("KVM", False, "only a boot can tell, and no kernel is built", optional=True)
     try:
-        answer = kvm.probe(boot.Boot(kernel=kernel))
+        answer = kvm.probe(qemu.Boot(kernel=kernel))
     except ContendedError as error:
         return Check("KVM", False, str(error), optional=True)
     detail = "a kernel boots with it" if answer.works else f"{answer.why}: using TCG"

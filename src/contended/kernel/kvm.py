@@ -9,16 +9,19 @@ host; the answer is kept in the cache and in this process.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from contended import records, tree
 from contended.errors import ContendedError, UsageError
-from contended.kernel import boot as boots
+from contended.kernel import qemu
+from contended.kernel.qemu import Boot, LostVm
+from contended.kernel.vm import ENDED, GuestHang, GuestTrouble, Machine
+from contended.records import Record
 
 DEVICE = Path("/dev/kvm")
 DEADLINE_S = 5.0
@@ -36,10 +39,19 @@ class Answer:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept(Record):
+    """An answer, and of which start of the host and which QEMU it is."""
+
+    key: str
+    works: bool
+    why: str
+
+
 _ANSWERS: dict[str, Answer] = {}
 
 
-def choose(boot: boots.Boot) -> tuple[str, str]:
+def choose(boot: Boot) -> tuple[Literal["tcg", "kvm"], str]:
     """How a machine is to run, `tcg` or `kvm`, and a note on why not KVM.
 
     Raises:
@@ -62,7 +74,7 @@ def choose(boot: boots.Boot) -> tuple[str, str]:
     return "tcg", f"{answer.why}: using TCG"
 
 
-def probe(boot: boots.Boot) -> Answer:
+def probe(boot: Boot) -> Answer:
     """Find out, or remember, whether a kernel starts with KVM; `boot` says which kernel."""
     if platform.machine() != "x86_64":
         return Answer(False, f"the host is {platform.machine()}, the kernels are x86-64")
@@ -82,34 +94,26 @@ def probe(boot: boots.Boot) -> Answer:
     return _ANSWERS[key]
 
 
-def _try(boot: boots.Boot) -> tuple[Answer, bool]:
+def _try(boot: Boot) -> tuple[Answer, bool]:
     """Boot; the answer, and whether it is one about KVM rather than about this kernel."""
     trial = replace(
-        boot, accel="kvm", vcpus=min(boot.vcpus, 2), args={"run": "list"}, hold=False,
-        cmdline="", deadline_s=DEADLINE_S,
+        boot, vcpus=min(boot.vcpus, 2), args={"run": "list"}, hold=False, cmdline="",
+        deadline_s=DEADLINE_S,
     )  # fmt: skip
     try:
-        with _Forced(trial) as machine:
+        with Machine(trial, "kvm") as machine:
             for line in machine.lines():
                 if line["type"] == "hello":
                     return Answer(True), True
-    except boots.GuestHang:
+    except GuestHang:
         reason = f"/dev/kvm opens but the guest did not start within {DEADLINE_S:.0f} s"
         return Answer(False, reason), True
-    except boots.LostVm as lost:
-        how = str(lost).removeprefix(boots.ENDED).strip()
+    except LostVm as lost:
+        how = str(lost).removeprefix(ENDED).strip()
         return Answer(False, f"/dev/kvm opens but QEMU fails with it: {how}"), True
-    except boots.GuestTrouble as trouble:
+    except GuestTrouble as trouble:
         return Answer(False, f"the kernel does not start with KVM ({trouble})"), False
     return Answer(False, "the guest said nothing with KVM"), False
-
-
-class _Forced(boots.Machine):
-    """With KVM, without asking whether it works."""
-
-    def __init__(self, boot: boots.Boot) -> None:
-        super().__init__(replace(boot, accel="tcg"))
-        self.accel = "kvm"
 
 
 def _key() -> str:
@@ -118,8 +122,7 @@ def _key() -> str:
         host = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         host = str(os.getpid())
-    qemu = boots.find_qemu()
-    text = "\n".join((host, qemu, boots.qemu_version(), boots.MACHINE))
+    text = "\n".join((host, qemu.find(), qemu.version(), qemu.MACHINE))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -129,18 +132,13 @@ def _file() -> Path:
 
 def _remembered(key: str) -> Answer | None:
     try:
-        content: Any = json.loads(_file().read_text())
-        if content["key"] == key:
-            return Answer(bool(content["works"]), str(content["why"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # no memory, or not ours: find out again
-    return None
+        kept: _Kept = records.adapter(_Kept).validate_json(_file().read_bytes())
+    except (OSError, ValueError):
+        return None  # no memory, or not ours: find out again
+    return Answer(kept.works, kept.why) if kept.key == key else None
 
 
 def _remember(key: str, answer: Answer) -> None:
-    content = {"key": key, "works": answer.works, "why": answer.why}
-    try:
+    with suppress(OSError, ContendedError):  # asking again costs seconds, and no more
         _file().parent.mkdir(parents=True, exist_ok=True)
-        records.write_whole(_file(), json.dumps(content) + "\n")
-    except (OSError, ContendedError):
-        pass  # asking again costs seconds, and no more
+        _Kept(key, answer.works, answer.why).save(_file())

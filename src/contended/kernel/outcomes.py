@@ -17,11 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contended.errors import ContendedError
-from contended.kernel.boot import GuestReport, plain
+from contended.kernel.boot import GuestReport
+from contended.kernel.record import OutcomeRecord
 from contended.kernel.variants import Case, Outcome
+from contended.kernel.vm import plain
 from contended.measure.results import number
 from contended.profile import query
-from contended.profile.coherence import Profiles
+from contended.profile.saved import Profiles
 
 Value = float | str
 Metrics = dict[str, list[Value]]
@@ -51,39 +53,15 @@ class Failed:
     console: str
 
 
-@dataclass(frozen=True, slots=True)
-class Profiled:
-    """A boot under the coherence profiler: its metrics are those of its profiles."""
-
-    profiles: Profiles
-
-
-Boots = Sequence[GuestReport | Failed | Profiled]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """An outcome beside what was seen.
-
-    Attributes:
-        outcome: What was expected.
-        seen: The median over the repeats, or the text looked at; None if there was none.
-        spread: The lowest and the highest of the repeats; None for text.
-        held: Whether every condition holds: of a number for the median, of a text in each repeat.
-        reason: Why not; empty if it held.
-    """
-
-    outcome: Outcome
-    seen: Value | None
-    spread: tuple[float, float] | None
-    held: bool
-    reason: str = ""
+Report = GuestReport | Failed | Profiles
+"""What a boot gave: under the profiler, its metrics are those of the profiles."""
+Boots = Sequence[Report]
 
 
 def metrics(boots: Boots) -> Metrics:
     """What repeats of one run gave, by name; a metric that a repeat lacks is left out."""
     each = [_of_failed(b) if isinstance(b, Failed) else _of_report(b)
-            for b in boots if not isinstance(b, Profiled)]  # fmt: skip
+            for b in boots if not isinstance(b, Profiles)]  # fmt: skip
     if not each:
         return {}
     return {name: [one[name] for one in each] for name in each[0] if all(name in x for x in each)}
@@ -106,7 +84,7 @@ def look_up(known: Metrics, name: str) -> list[Value]:
     raise NoMetric(f"no metric {name!r}; there are: {there}")
 
 
-def judge(case: Case, boots: Mapping[tuple[str, str], Boots]) -> list[Judged]:
+def judge(case: Case, boots: Mapping[tuple[str, str], Boots]) -> list[OutcomeRecord]:
     """Judge a case's outcomes by what its boots, keyed (variant, run), gave.
 
     Outcomes of variants that were not run are left out. Whatever cannot be judged did not hold.
@@ -155,20 +133,42 @@ def _judge(
     outcome: Outcome,
     boots: Mapping[tuple[str, str], Boots],
     known: Mapping[tuple[str, str], Metrics],
-) -> Judged:
+) -> OutcomeRecord:
     try:
         values = _values(outcome, outcome.variant, boots, known)
         if outcome.relative_to is not None:
             below = _values(outcome, outcome.relative_to, boots, known)
             values = [_divide(a, b) for a, b in zip(values, below, strict=False)]
     except ContendedError as error:
-        return Judged(outcome=outcome, seen=None, spread=None, held=False, reason=str(error))
+        return _judged(outcome, None, str(error))
     if outcome.contains is not None or outcome.lacks is not None:
         return _judge_text(outcome, values)
     judged = _judge_number(outcome, values)
     if outcome.metric == "smoke.failed" and not judged.held:
         return replace(judged, reason=f"{judged.reason} ({_failed_checks(outcome, boots)})")
     return judged
+
+
+def _judged(
+    outcome: Outcome,
+    seen: Value | None,
+    reason: str,
+    spread: tuple[float, float] | tuple[None, None] = (None, None),
+) -> OutcomeRecord:
+    """What is kept of an outcome: it held unless there is a reason why not."""
+    return OutcomeRecord(
+        variant=outcome.variant,
+        run=outcome.run,
+        expected=outcome.expected,
+        condition=condition(outcome),
+        metric=outcome.metric,
+        seen=seen,
+        low=spread[0],
+        high=spread[1],
+        held=not reason,
+        reason=reason,
+        timed=outcome.timed,
+    )
 
 
 def _failed_checks(outcome: Outcome, boots: Mapping[tuple[str, str], Boots]) -> str:
@@ -191,7 +191,7 @@ def _values(
     key = (variant, outcome.run)
     if key not in boots or not boots[key]:
         raise ContendedError(f"variant {variant} was not run with {outcome.run}")
-    profiled = [boot.profiles for boot in boots[key] if isinstance(boot, Profiled)]
+    profiled = [boot for boot in boots[key] if isinstance(boot, Profiles)]
     if len(profiled) == len(boots[key]):
         return [query.value(each, variant, outcome.metric) for each in profiled]
     try:
@@ -203,18 +203,14 @@ def _values(
         raise
 
 
-def _judge_number(outcome: Outcome, values: Sequence[Value]) -> Judged:
+def _judge_number(outcome: Outcome, values: Sequence[Value]) -> OutcomeRecord:
     numbers = [value for value in values if isinstance(value, float)]
     if len(numbers) != len(values):
-        return Judged(
-            outcome=outcome, seen=None, spread=None, held=False,
-            reason=f"{outcome.metric} is a text: ask whether it contains or lacks something",
-        )  # fmt: skip
+        return _judged(
+            outcome, None, f"{outcome.metric} is a text: ask whether it contains or lacks something"
+        )
     if any(math.isnan(value) for value in numbers):
-        return Judged(
-            outcome=outcome, seen=None, spread=None, held=False,
-            reason=f"{outcome.metric} is a ratio to 0",
-        )  # fmt: skip
+        return _judged(outcome, None, f"{outcome.metric} is a ratio to 0")
     seen = statistics.median(numbers)
     broken = [
         f"{_short(seen)} is {how} {_short(bound)}"
@@ -225,34 +221,19 @@ def _judge_number(outcome: Outcome, values: Sequence[Value]) -> Judged:
         )
         if bound is not None and fails(bound)
     ]
-    return Judged(
-        outcome=outcome,
-        seen=seen,
-        spread=(min(numbers), max(numbers)),
-        held=not broken,
-        reason=" and ".join(broken),
-    )
+    return _judged(outcome, seen, " and ".join(broken), (min(numbers), max(numbers)))
 
 
-def _judge_text(outcome: Outcome, values: Sequence[Value]) -> Judged:
+def _judge_text(outcome: Outcome, values: Sequence[Value]) -> OutcomeRecord:
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) != len(values):
-        return Judged(
-            outcome=outcome, seen=None, spread=None, held=False,
-            reason=f"{outcome.metric} is a number: give it a bound",
-        )  # fmt: skip
+        return _judged(outcome, None, f"{outcome.metric} is a number: give it a bound")
     broken = []
     if outcome.contains is not None and not all(outcome.contains in text for text in texts):
         broken.append(f"{outcome.contains!r} is not in it")
     if outcome.lacks is not None and any(outcome.lacks in text for text in texts):
         broken.append(f"{outcome.lacks!r} is in it")
-    return Judged(
-        outcome=outcome,
-        seen=_line_of_interest(outcome, texts),
-        spread=None,
-        held=not broken,
-        reason=" and ".join(broken),
-    )
+    return _judged(outcome, _line_of_interest(outcome, texts), " and ".join(broken))
 
 
 def _line_of_interest(outcome: Outcome, texts: Iterable[str]) -> str:

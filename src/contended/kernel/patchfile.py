@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A patch as readers see it: its message, and its hunks one by one, out of the file itself."""
+"""The one reader of patches: strict, since patch(1) is not; and a patch as chapters show it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from contended.errors import UsageError
+from contended.errors import ContendedError, UsageError
 from contended.kernel import variants
 
-_HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@ ?(.*)$")
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@ ?(.*)")
+_FIRST = re.compile(r"^(diff --git |--- \S+.*\n\+\+\+ )", re.M)
+_NOTHING = "/dev/null"
+
+
+class BadPatch(ContendedError):
+    """What is no unified diff of files in the kernel's tree; the message says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +28,18 @@ class Hunk:
 
     Attributes:
         file: The file it changes.
-        function: Where in the file, as diff says it.
-        lines: Its lines, each with the mark that it starts with, without the `@@` line.
+        head: The line that says where it is in the file.
+        lines: The others, each with the mark that it starts with.
     """
 
     file: str
-    function: str
+    head: str
     lines: tuple[str, ...]
+
+    @property
+    def function(self) -> str:
+        """Where in the file it is, as diff says it."""
+        return self.head.split(" @@")[1].strip()
 
     @property
     def added(self) -> int:
@@ -44,6 +55,26 @@ class Hunk:
     def text(self) -> str:
         """The hunk as a diff shows it, without line numbers, which differ from tree to tree."""
         return "\n".join([f"@@ {self.file}: {self.function} @@", *self.lines])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a patch does to one file.
+
+    Attributes:
+        old: The file's name in the kernel's tree; empty if it is new.
+        new: Its name afterwards; empty if it is gone.
+        hunks: In the file's order.
+    """
+
+    old: str
+    new: str
+    hunks: tuple[Hunk, ...]
+
+    @property
+    def file(self) -> str:
+        """The file's name, whether it comes, goes or stays."""
+        return self.new or self.old
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +108,7 @@ class Patch:
         Raises:
             UsageError: there is no such hunk or file; a chapter must follow its patch.
         """
-        from IPython.display import Code
+        from IPython.display import Code  # the book's: measuring does without
 
         hunks = [hunk for hunk in self.hunks if file is None or hunk.file == file]
         if not hunks:
@@ -131,16 +162,103 @@ def parse(path: Path) -> Patch:
     """Read a patch file.
 
     Raises:
-        UsageError: it has no subject, or no change.
+        UsageError: it has no subject.
+        BadPatch: it has no change, or is damaged.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
-    head = next((i for i, line in enumerate(lines) if line == "---"), len(lines))
-    first = next((i for i, line in enumerate(lines) if line.startswith("diff ")), len(lines))
-    subject, message = _message(lines[: min(head, first)])
-    hunks = _hunks(lines[first:])
-    if not subject or not hunks:
-        raise UsageError(f"{path}: {'no Subject: line' if not subject else 'changes nothing'}")
-    return Patch(path.name, subject, message, hunks)
+    text = path.read_text(encoding="utf-8")
+    start = _FIRST.search(text)
+    message = text[: start.start()] if start else text
+    subject, body = _message(message.partition("\n---\n")[0].splitlines())
+    if not subject:
+        raise UsageError(f"{path}: no Subject: line")
+    hunks = tuple(hunk for change in read(path) for hunk in change.hunks)
+    return Patch(path.name, subject, body, hunks)
+
+
+def read(path: Path) -> tuple[Change, ...]:
+    """What a patch file changes.
+
+    Raises:
+        BadPatch: it is no unified diff of files in the kernel's tree.
+    """
+    try:
+        return changes(changes_of(path.read_text(errors="replace")))
+    except BadPatch as error:
+        raise BadPatch(f"{path.name}: {error}") from None
+
+
+def changes_of(text: str) -> str:
+    """A patch without its message: another wording is no other kernel."""
+    start = _FIRST.search(text)
+    return text[start.start() :] if start else text
+
+
+def changes(text: str) -> tuple[Change, ...]:
+    """Read a diff; what stands between the changes of files is skipped.
+
+    Raises:
+        BadPatch: there is no change in it, a hunk is not as long as it says, or a name leads out of
+            the tree.
+    """
+    lines = text.split("\n")
+    found: list[Change] = []
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        if line.startswith("--- ") and "".join(lines[number + 1 : number + 2]).startswith("+++ "):
+            change, number = _change(lines, number)
+            found.append(change)
+            continue
+        if _HUNK.match(line):
+            raise BadPatch(f"line {number + 1} starts a hunk of no file: --- and +++ are missing")
+        number += 1
+    if not found:
+        raise BadPatch("it holds no change: it must be what `git diff` prints")
+    return tuple(found)
+
+
+def _change(lines: Sequence[str], number: int) -> tuple[Change, int]:
+    old, new = (_name(lines[number + i].partition(" ")[2].split("\t")[0].rstrip()) for i in (0, 1))
+    file = new or old
+    number += 2
+    hunks: list[Hunk] = []
+    while number < len(lines) and (match := _HUNK.match(lines[number])):
+        head, body = lines[number], list[str]()
+        number += 1
+        # By the counts that each hunk states: a removed line may look like a header.
+        left = [int(match[1] or 1), int(match[2] or 1)]
+        while any(left):
+            if number == len(lines):
+                raise BadPatch(f"the patch is cut short in hunk {len(hunks) + 1} of {file}")
+            line = lines[number] or " "  # some mailers strip the blank of an empty line
+            if line[0] not in " +-\\":
+                raise BadPatch(f"line {number + 1} of the patch is no line of a hunk")
+            left[0] -= line[0] in " -"
+            left[1] -= line[0] in " +"
+            if min(left) < 0:
+                raise BadPatch(f"hunk {len(hunks) + 1} of {file} has other lines than it says")
+            body.append(line)
+            number += 1
+        if number < len(lines) and lines[number].startswith("\\"):
+            body.append(lines[number])
+            number += 1
+        hunks.append(Hunk(file, head, tuple(body)))
+    if not hunks:
+        raise BadPatch(f"the patch has no hunk for {file}")
+    return Change(old, new, tuple(hunks)), number
+
+
+def _name(text: str) -> str:
+    """The name in the tree; empty for no file."""
+    if text == _NOTHING:
+        return ""
+    _, slash, name = text.partition("/")
+    parts = name.split("/")
+    if not slash or text.startswith(("/", '"')) or not name or {"", ".", ".."} & set(parts):
+        raise BadPatch(f"{text[:100]!r} is no name like a/fs/namei.c")
+    if not re.fullmatch(r"[A-Za-z0-9_./+-]+", name):
+        raise BadPatch(f"{text[:100]!r} is no name of the kernel's tree")
+    return name
 
 
 def _message(lines: Sequence[str]) -> tuple[str, str]:
@@ -156,26 +274,3 @@ def _message(lines: Sequence[str]) -> tuple[str, str]:
             break
     text = "\n".join(lines[body:]).strip() if body else ""
     return re.sub(r"^\[PATCH[^]]*\] *", "", subject), text
-
-
-def _hunks(lines: Sequence[str]) -> tuple[Hunk, ...]:
-    """Read by the counts that each hunk states: a removed line may look like a header."""
-    found: list[Hunk] = []
-    file, number = "", 0
-    while number < len(lines):
-        line = lines[number]
-        number += 1
-        if line.startswith("+++ "):
-            file = line.removeprefix("+++ ").removeprefix("b/").split("\t")[0]
-        elif match := _HUNK.match(line):
-            old, new, body = int(match[1] or 1), int(match[2] or 1), list[str]()
-            while (old or new) and number < len(lines):
-                change = lines[number]
-                number += 1
-                if change.startswith("\\"):
-                    continue  # no newline at the end of the file
-                old -= change[:1] != "+"
-                new -= change[:1] != "-"
-                body.append(change)
-            found.append(Hunk(file, match[3], tuple(body)))
-    return tuple(found)

@@ -17,35 +17,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from contended.errors import ContendedError
+from contended.kernel import patchfile
 
 TESTED = "6.1.192"
 """The version that the patches were made for; others are tried."""
 
 
-def touched(patch: Path) -> list[str]:
-    """The files that a patch changes, adds or removes, relative to the tree.
-
-    Raises:
-        ContendedError: it is no patch, or one of a file outside of the tree.
-    """
-    names: dict[str, None] = {}
-    text = patch.read_text(errors="replace")
-    for old, new in re.findall(r"^--- (\S+)[^\n]*\n\+\+\+ (\S+)", text, re.M):
-        for name in (old, new):
-            if name == "/dev/null":
-                continue
-            _, _, inside = name.partition("/")
-            if not inside or name.startswith("/") or ".." in inside.split("/"):
-                raise ContendedError(f"{patch.name}: {name} is not a/FILE or b/FILE")
-            names[inside] = None
-    if not names:
-        raise ContendedError(f"{patch.name} is no patch: it has no --- and +++ lines")
-    return list(names)
-
-
 def stage(tree: Path, version: str, patches: Sequence[Path], scratch: Path) -> list[str]:
     """Apply the patches to copies of what they touch; returns the files that then differ."""
-    names = sorted({name for patch in patches for name in touched(patch)})
+    changed = [change for patch in patches for change in patchfile.read(patch)]
+    names = sorted({name for change in changed for name in (change.old, change.new) if name})
     for name in names:
         if (tree / name).is_file():
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)

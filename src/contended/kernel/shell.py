@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from contended.errors import UsageError
-from contended.kernel import boot as boots
-from contended.kernel import guest, kvm
+from contended.kernel import guest, kvm, qemu
 
 _HELP = (
     "/ct list names the lab's workloads, /ct NAME runs one; poweroff or Ctrl-A X ends the machine"
@@ -33,7 +32,7 @@ def check_terminal() -> None:
         raise UsageError("a shell needs a terminal: run it without a pipe and not in a script")
 
 
-def interact(boot: boots.Boot, name: str) -> int:
+def interact(boot: qemu.Boot, name: str) -> int:
     """Boot, and give the terminal to the guest until it ends; QEMU's exit status.
 
     Raises:
@@ -44,8 +43,8 @@ def interact(boot: boots.Boot, name: str) -> int:
     boot = replace(boot, initrd=guest.shell_initrd(), args={**boot.args, "run": "shell"})
     accel, note = kvm.choose(boot)
     arguments = [
-        boots.find_qemu(),
-        *boots.qemu_arguments(boot, accel),
+        qemu.find(),
+        *qemu.arguments(boot, accel),
         # signal=off: Ctrl-C is the guest's.
         *("-chardev", "stdio,id=console,mux=on,signal=off", "-serial", "chardev:console"),
         *("-mon", "chardev=console,mode=readline"),
@@ -56,13 +55,13 @@ def interact(boot: boots.Boot, name: str) -> int:
     sys.stdout.write(f"{name}, Linux {boot.kernel.version}, {how}\n{_HELP}\n")
     sys.stdout.flush()
     with _terminal():
-        process = boots.start(arguments, stderr=None, new_session=False)
+        process = qemu.start(arguments, stderr=None, new_session=False)
         try:
             status = process.wait()
         finally:
-            boots.end(process)
+            qemu.end(process)
     if status < 0:
-        raise boots.LostVm(f"QEMU was killed by {signal.Signals(-status).name}")
+        raise qemu.LostVm(f"QEMU was killed by {signal.Signals(-status).name}")
     return status
 
 

@@ -25,26 +25,7 @@ from pathlib import Path
 
 from contended.errors import ContendedError, UsageError
 from contended.kernel import fetch, mirror, patching, store
-from contended.kernel.patching import TESTED, touched
-from contended.kernel.store import cache, need_space
-
-__all__ = [
-    "PACKAGE",
-    "TESTED",
-    "NoSource",
-    "Source",
-    "applied",
-    "cache",
-    "find",
-    "get",
-    "installed",
-    "lock",
-    "need_space",
-    "obtain",
-    "packaged",
-    "patched",
-    "touched",
-]
+from contended.kernel.patching import TESTED
 
 PACKAGE = "linux-source-6.1"
 
@@ -74,13 +55,6 @@ class Source:
     def key(self) -> str:
         """A name for this tree that files and folders made from it can have."""
         return self.tree.parent.name
-
-    @property
-    def note(self) -> str:
-        """What to tell the reader about the version; empty for the tested one."""
-        if self.version == TESTED:
-            return ""
-        return f"the source is Linux {self.version}; the patches were tested with {TESTED}"
 
 
 class NoSource(ContendedError):
@@ -151,7 +125,9 @@ def get(
     """
     say = say or (lambda _: None)
     fetch.check(url, sha256)
-    need_space(cache(), fetch.BYTES + TREE_BYTES, "fetching and unpacking the kernel's source")
+    store.need_space(
+        store.cache(), fetch.BYTES + TREE_BYTES, "fetching and unpacking the kernel's source"
+    )
     if url is None or sha256 is None:
         tarball = fetch.debian(PACKAGE, TESTED, say)
     else:
@@ -205,11 +181,11 @@ def _file_digest(file: Path, _size: int, _mtime_ns: int) -> str:
 def _unpacked(tarball: Path, say: Callable[[str], None]) -> Source:
     seen = tarball.stat()
     digest = _file_digest(tarball, seen.st_size, seen.st_mtime_ns)
-    home = cache() / "source" / digest
+    home = store.cache() / "source" / digest
     if not home.exists():
         with store.making(home, say) as work:
             if work:
-                need_space(home, TREE_BYTES, "unpacking the kernel's source")
+                store.need_space(home, TREE_BYTES, "unpacking the kernel's source")
                 say(f"unpacking {tarball.name}")
                 _untar(tarball, work / "tree")
                 _version(work / "tree", tarball)
@@ -241,7 +217,7 @@ def _untar(tarball: Path, tree: Path) -> None:
 def _copied(folder: Path, say: Callable[[str], None]) -> Source:
     version = _version(folder, folder)
     digest = mirror.digest(folder, _OUTSIDE)
-    home = cache() / "source" / hashlib.sha256(str(folder).encode()).hexdigest()[:32]
+    home = store.cache() / "source" / hashlib.sha256(str(folder).encode()).hexdigest()[:32]
     mark = home / "copied"
     source = Source(home / "tree", version, digest, folder)
     if mark.is_file() and mark.read_text() == digest:
@@ -249,7 +225,7 @@ def _copied(folder: Path, say: Callable[[str], None]) -> Source:
     if not home.exists():
         with store.making(home, say) as work:
             if work:
-                need_space(home, TREE_BYTES, "copying the kernel's source")
+                store.need_space(home, TREE_BYTES, "copying the kernel's source")
                 (work / "tree").mkdir()
     with lock(source, say):
         mark.unlink(missing_ok=True)

@@ -6,28 +6,48 @@ The file is written by hand, so every mistake in it is one line that names the f
 
 from __future__ import annotations
 
-import math
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from contended import tree
+from pydantic import AfterValidator, Field, FiniteFloat
+
+from contended import records, tree
 from contended.errors import ContendedError, UsageError
 
-CONFIGS = ("base", "debug", "up")
+Config = Literal["base", "debug", "up"]
+CONFIGS = get_args(Config)
 MAX_VCPUS = 128
 """What the kernels are configured for."""
 
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_PARAMETER = re.compile(r"[a-z][a-z0-9_]*")
-_FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_T = TypeVar("_T")
 _TIME = re.compile(r"\b(latency_us|ns_per_op)\b")
-_WATCHED = re.compile(r"[A-Za-z_]\w*(>[A-Za-z_]\w*)?|slow\([a-z_]+\)")
 _PATCH = re.compile(r"(\.\./[a-z0-9]+(-[a-z0-9]+)*/)?[^/]*[^/.][^/]*\.patch")
-_FIELD = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def _like(pattern: str, what: str) -> AfterValidator:
+    def check(value: int | str) -> int | str:
+        if isinstance(value, str) and not re.fullmatch(pattern, value):
+            raise ValueError(f"{value!r} is {what}")
+        return value
+
+    return AfterValidator(check)
+
+
+_Line = Annotated[str, _like(r"\S(.*\S)?", "not one line of text without blanks around it")]
+_LineOrNone = Annotated[str, _like(r"(\S(.*\S)?)?", "not one line without blanks around it")]
+_Text = Annotated[str, Field(min_length=1)]
+_Name = Annotated[str, _like(r"[a-z0-9]+(-[a-z0-9]+)*", "no name: use a-z, 0-9 and hyphens")]
+_Parameter = Annotated[str, _like(r"[a-z][a-z0-9_]*", "no parameter's name")]
+# They go onto the kernel's command line.
+_Argument = Annotated[int | str, _like(r'[^\s"]+', "no text without blanks and quotes")]
+_Function = Annotated[str, _like(r"[A-Za-z_][A-Za-z0-9_.]*", "no function's name")]
+_Watched = Annotated[
+    str, _like(r"[A-Za-z_]\w*(>[A-Za-z_]\w*)?|slow\([a-z_]+\)", "neither f, f>g nor slow(NAME)")
+]
+_Member = Annotated[str, _like(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "no name of a struct or member")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +55,14 @@ class Layout:
     """How a struct must lie in memory; checked by DWARF after a build with config base.
 
     Attributes:
-        struct: Its name, without `struct`.
         size: Its size in bytes, or None if it does not matter.
         apart: Pairs of fields that must not share a 64-byte line.
         together: Pairs of fields that must share one.
     """
 
-    struct: str
-    size: int | None = None
-    apart: tuple[tuple[str, str], ...] = ()
-    together: tuple[tuple[str, str], ...] = ()
+    size: Annotated[int, Field(ge=1)] | None = None
+    apart: tuple[tuple[_Member, _Member], ...] = ()
+    together: tuple[tuple[_Member, _Member], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +76,16 @@ class Variant:
         patches: Applied in this order.
         cmdline: Added to the standard command line.
         right: Whether it is a right fix: one that the debugging options do not complain about.
-        layout: What must be true of its structs.
+        layout: What must be true of its structs, by their names without `struct`.
     """
 
     slug: str
     name: str
-    summary: str
+    summary: _Line
     patches: tuple[Path, ...] = ()
-    cmdline: str = ""
+    cmdline: _LineOrNone = ""
     right: bool = False
-    layout: tuple[Layout, ...] = ()
+    layout: Mapping[_Member, Layout] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.slug}/{self.name}"
@@ -94,16 +112,16 @@ class Run:
     """
 
     name: str
-    workload: str
-    args: Mapping[str, int | str]
-    config: str = "base"
-    vcpus: int = 0
+    workload: _Name
+    args: Mapping[_Parameter, _Argument] = field(default_factory=dict)
+    config: Config = "base"
+    vcpus: Annotated[int, Field(ge=0, le=MAX_VCPUS)] = 0
     icount: bool = False
-    calls: tuple[str, ...] = ()
-    cmdline: str = ""
+    calls: tuple[_Function, ...] = ()
+    cmdline: _LineOrNone = ""
     profile: bool = False
-    quantum: int = 0
-    watch: tuple[str, ...] = ()
+    quantum: Annotated[int, Field(ge=0)] = 0
+    watch: tuple[_Watched, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +144,13 @@ class Outcome:
 
     variant: str
     run: str
-    expected: str
-    metric: str
-    at_least: float | None = None
-    at_most: float | None = None
-    equals: float | None = None
-    contains: str | None = None
-    lacks: str | None = None
+    expected: _Line
+    metric: _Line
+    at_least: FiniteFloat | None = None
+    at_most: FiniteFloat | None = None
+    equals: FiniteFloat | None = None
+    contains: _Text | None = None
+    lacks: _Text | None = None
     relative_to: str | None = None
     timed: bool = False
 
@@ -145,6 +163,28 @@ class Case:
     variants: Mapping[str, Variant]
     runs: Mapping[str, Run]
     outcomes: tuple[Outcome, ...]
+
+    def pick(self, names: Iterable[str]) -> list[Variant]:
+        """The variants of these names, each once.
+
+        Raises:
+            UsageError: there is none of a name; the message lists those that there are.
+        """
+        return [self._of("variant", self.variants, name) for name in dict.fromkeys(names)]
+
+    def pick_runs(self, names: Iterable[str]) -> list[Run]:
+        """The runs of these names, each once.
+
+        Raises:
+            UsageError: there is none of a name; the message lists those that there are.
+        """
+        return [self._of("run", self.runs, name) for name in dict.fromkeys(names)]
+
+    def _of(self, kind: str, there: Mapping[str, _T], name: str) -> _T:
+        if name not in there:
+            known = ", ".join(there) or "none"
+            raise UsageError(f"{self.slug} has no {kind} {name!r}; there are: {known}")
+        return there[name]
 
     def kernels(self) -> list[tuple[Variant, str]]:
         """All kernels that the outcomes need, each once: a variant and a configuration's name.
@@ -201,6 +241,13 @@ def pick(name: str) -> Variant:
     return case.variants[variant]
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    variants: Annotated[dict[_Name, Variant], Field(min_length=1)]
+    runs: dict[_Name, Run]
+    outcomes: tuple[Outcome, ...] = ()
+
+
 def read(file: Path) -> Case:
     """Read one variants.toml; its folder's name is the slug.
 
@@ -208,263 +255,115 @@ def read(file: Path) -> Case:
         UsageError: it cannot be read, or has a mistake; the message names the file and the key.
     """
     slug = file.parent.name
+    content = records.toml(file)
+    _name(file, content, "variants", slug=slug)
+    _name(file, content, "runs")
+    found = records.made(_File, content, str(file))
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: {' '.join(str(error).split())}") from error
-    top = _Table(file, "", content)
-    variants = {
-        name: _variant(slug, name, table) for name, table in top.tables("variants", _NAME).items()
-    }
-    if not variants:
-        raise top.mistake("variants", "has no entry")
-    runs = {name: _run(name, table) for name, table in top.tables("runs", _NAME).items()}
-    outcomes = tuple(_outcome(table, variants, runs) for table in top.array("outcomes"))
-    top.done()
-    return Case(slug, variants, runs, outcomes)
+        for name, table in content["variants"].items():
+            if "patches" not in table:  # a kernel without any says so
+                raise ValueError(f"variants.{name}.patches is missing")
+        variants = {name: _variant(file, each) for name, each in found.variants.items()}
+        for run in found.runs.values():
+            _see_that_it_fits(run)
+        outcomes = tuple(
+            _outcome(f"outcomes.{number}", each, variants, found.runs)
+            for number, each in enumerate(found.outcomes)
+        )
+    except ValueError as error:
+        raise UsageError(f"{file}: {error}") from error
+    return Case(slug, variants, found.runs, outcomes)
 
 
-def _variant(slug: str, name: str, table: _Table) -> Variant:
-    patches = []
-    for patch in table.strings("patches"):
+def _name(file: Path, content: dict[str, Any], kind: str, **more: str) -> None:
+    """Write into each table of a kind what it is called: what is no table, pydantic will refuse."""
+    tables = content.get(kind)
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        if isinstance(table, dict):
+            known = {"name": name, **more}
+            if odd := known.keys() & table.keys():
+                raise UsageError(f"{file}: {kind}.{name}.{min(odd)} is not known here")
+            table.update(known)
+
+
+def _variant(file: Path, variant: Variant) -> Variant:
+    """With the patches' places.
+
+    Raises:
+        ValueError: one is not there, or a layout says nothing.
+    """
+    place = f"variants.{variant.name}"
+    patches: list[Path] = []
+    for patch in map(str, variant.patches):
         if not _PATCH.fullmatch(patch):
-            raise table.mistake(
-                "patches", f"{patch!r} is no .patch beside this file or in ../<another case>"
+            raise ValueError(
+                f"{place}.patches {patch!r} is no .patch beside this file or in ../<another case>"
             )
         other, _, own = patch.rpartition("/")
-        path = table.file.parent.parent / (other.removeprefix("../") or slug) / own
+        path = file.parent.parent / (other.removeprefix("../") or variant.slug) / own
         if not path.is_file():
-            raise table.mistake("patches", f"there is no {patch}")
+            raise ValueError(f"{place}.patches there is no {patch}")
         if path in patches:
-            raise table.mistake("patches", f"{patch} is named twice")
+            raise ValueError(f"{place}.patches {patch} is named twice")
         patches.append(path)
-    layout = tuple(_layout(struct, t) for struct, t in table.tables("layout", _FIELD, {}).items())
-    variant = Variant(
-        slug=slug,
-        name=name,
-        summary=table.line("summary"),
-        patches=tuple(patches),
-        cmdline=table.line("cmdline", ""),
-        right=table.boolean("right", False),
-        layout=layout,
-    )
-    table.done()
-    return variant
+    for struct, layout in variant.layout.items():
+        if layout == Layout():
+            raise ValueError(f"{place}.layout.{struct} has none of size, apart and together")
+    return replace(variant, patches=tuple(patches))
 
 
-def _layout(struct: str, table: _Table) -> Layout:
-    layout = Layout(
-        struct,
-        table.integer("size", None, at_least=1),
-        table.pairs("apart"),
-        table.pairs("together"),
-    )
-    table.done()
-    if layout == Layout(struct):
-        raise table.mistake("", "has none of size, apart and together")
-    return layout
+def _see_that_it_fits(run: Run) -> None:
+    """See that what a run says goes together.
+
+    Raises:
+        ValueError: it does not.
+    """
+    for wrong, what in (
+        (
+            (run.quantum or run.watch) and not run.profile,
+            "profile must be true: quantum and watch are the profiler's",
+        ),
+        (
+            run.profile and (run.icount or run.calls or run.config != "base"),
+            "profile goes with config base, and without icount and calls",
+        ),
+        (run.icount and run.vcpus != 1, "icount needs vcpus = 1"),
+        (run.config == "up" and run.vcpus != 1, 'vcpus must be 1 with config = "up"'),
+    ):
+        if wrong:
+            raise ValueError(f"runs.{run.name}.{what}")
 
 
-def _run(name: str, table: _Table) -> Run:
-    config = table.line("config", "base")
-    if config not in CONFIGS:
-        raise table.mistake("config", f"is {config!r}; there are: {', '.join(CONFIGS)}")
-    calls = table.strings("calls", ())
-    for function in calls:
-        if not _FUNCTION.fullmatch(function):
-            raise table.mistake("calls", f"{function!r} is no function's name")
-    run = Run(
-        name=name,
-        workload=table.line("workload"),
-        args=table.args("args"),
-        config=config,
-        vcpus=table.integer("vcpus", 0, at_least=0, at_most=MAX_VCPUS) or 0,
-        icount=table.boolean("icount", False),
-        calls=calls,
-        cmdline=table.line("cmdline", ""),
-        profile=table.boolean("profile", False),
-        quantum=table.integer("quantum", 0, at_least=0) or 0,
-        watch=table.strings("watch", ()),
-    )
-    table.done()
-    for watched in run.watch:
-        if not _WATCHED.fullmatch(watched):
-            raise table.mistake("watch", f"{watched!r} is neither f, f>g nor slow(NAME)")
-    if (run.quantum or run.watch) and not run.profile:
-        raise table.mistake("profile", "must be true: quantum and watch are the profiler's")
-    if run.profile and (run.icount or run.calls or config != "base"):
-        raise table.mistake("profile", "goes with config base, and without icount and calls")
-    if not _NAME.fullmatch(run.workload):
-        raise table.mistake("workload", f"{run.workload!r} is no workload's name")
-    if run.icount and run.vcpus != 1:
-        raise table.mistake("icount", "needs vcpus = 1")
-    if config == "up" and run.vcpus != 1:
-        raise table.mistake("vcpus", 'must be 1 with config = "up"')
-    return run
+def _outcome(
+    place: str, outcome: Outcome, variants: Mapping[str, Variant], runs: Mapping[str, Run]
+) -> Outcome:
+    """With what follows from it.
 
-
-def _outcome(table: _Table, variants: Mapping[str, Variant], runs: Mapping[str, Run]) -> Outcome:
-    outcome = Outcome(
-        variant=table.one_of("variant", variants),
-        run=table.one_of("run", runs),
-        expected=table.line("expected"),
-        metric=table.line("metric"),
-        at_least=table.number("at_least"),
-        at_most=table.number("at_most"),
-        equals=table.number("equals"),
-        contains=table.text("contains"),
-        lacks=table.text("lacks"),
-        relative_to=table.one_of("relative_to", variants) if "relative_to" in table else None,
-        timed=table.boolean("timed", False),
-    )
-    table.done()
+    Raises:
+        ValueError: it names what is not there, or its conditions do not go together.
+    """
+    for key, name, there in (
+        ("variant", outcome.variant, variants),
+        ("run", outcome.run, runs),
+        ("relative_to", outcome.relative_to, variants),
+    ):
+        if name is not None and name not in there:
+            raise ValueError(
+                f"{place}.{key} names {name!r}; there are: {', '.join(there) or 'none'}"
+            )
+    numeric = (outcome.at_least, outcome.at_most, outcome.equals) != (None, None, None)
+    textual = (outcome.contains, outcome.lacks) != (None, None)
+    for wrong, what in (
+        (
+            not numeric and not textual,
+            " has no condition: at_least, at_most, equals, contains or lacks",
+        ),
+        (numeric and textual, " has conditions on a number and on a text"),
+        (textual and outcome.relative_to, ".relative_to needs a number, not a text"),
+        (outcome.relative_to == outcome.variant, ".relative_to is the variant itself"),
+    ):
+        if wrong:
+            raise ValueError(f"{place}{what}")
     # Counted instructions stand for time under icount, and are the same on every host.
     by_clock = _TIME.search(outcome.metric) and not runs[outcome.run].icount
-    outcome = replace(outcome, timed=outcome.timed or bool(by_clock))
-    numbers = [outcome.at_least, outcome.at_most, outcome.equals]
-    texts = [outcome.contains, outcome.lacks]
-    numeric, textual = numbers != [None] * 3, texts != [None] * 2
-    if not numeric and not textual:
-        raise table.mistake("", "has no condition: at_least, at_most, equals, contains or lacks")
-    if numeric and textual:
-        raise table.mistake("", "has conditions on a number and on a text")
-    if textual and outcome.relative_to:
-        raise table.mistake("relative_to", "needs a number, not a text")
-    if outcome.relative_to == outcome.variant:
-        raise table.mistake("relative_to", "is the variant itself")
-    return outcome
-
-
-class _Table:
-    """A TOML table whose keys are taken one by one; those that nobody took are unknown."""
-
-    def __init__(self, file: Path, path: str, content: Mapping[str, Any]) -> None:
-        self.file = file
-        self._path = path
-        self._content = content
-        self._taken: set[str] = set()
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._content
-
-    def mistake(self, key: str, what: str) -> UsageError:
-        """An error about a key of this table, or about the table itself if the key is empty."""
-        name = ".".join(part for part in (self._path, key) if part)
-        return UsageError(f"{self.file}: {name} {what}")
-
-    def done(self) -> None:
-        """All keys that this table may have were asked for."""
-        for key in self._content:
-            if key not in self._taken:
-                known = ", ".join(sorted(self._taken))
-                raise self.mistake(key, f"is not known here; known are: {known}")
-
-    def _take(self, key: str, kind: type, what: str, default: Any) -> Any:
-        self._taken.add(key)
-        if key not in self._content:
-            if default is ...:
-                raise self.mistake(key, "is missing")
-            return default
-        value = self._content[key]
-        # bool is an int to Python, and an int will do where a float is asked for.
-        fits = isinstance(value, (int, float) if kind is float else kind)
-        if not fits or (isinstance(value, bool) and kind is not bool):
-            raise self.mistake(key, f"must be {what}")
-        return value
-
-    def line(self, key: str, default: Any = ...) -> str:
-        """One line of text, not empty unless its default is."""
-        value: str = self._take(key, str, "a text", default)
-        if "\n" in value or "\r" in value or value != value.strip():
-            raise self.mistake(key, "must be one line without blanks around it")
-        if not value and default != "":
-            raise self.mistake(key, "is empty")
-        return value
-
-    def text(self, key: str) -> str | None:
-        """Text that must not be empty, or None."""
-        value: str | None = self._take(key, str, "a text", None)
-        if value == "":
-            raise self.mistake(key, "is empty")
-        return value
-
-    def boolean(self, key: str, default: bool) -> bool:
-        value: bool = self._take(key, bool, "true or false", default)
-        return value
-
-    def number(self, key: str) -> float | None:
-        value: float | None = self._take(key, float, "a number", None)
-        if value is not None and not math.isfinite(value):
-            raise self.mistake(key, "must be a finite number")
-        return value
-
-    def integer(
-        self, key: str, default: int | None, *, at_least: int, at_most: int | None = None
-    ) -> int | None:
-        value: int | None = self._take(key, int, "an integer", default)
-        if value is not None and (value < at_least or (at_most is not None and value > at_most)):
-            upto = f" to {at_most}" if at_most is not None else " or more"
-            raise self.mistake(key, f"is {value}, but must be {at_least}{upto}")
-        return value
-
-    def strings(self, key: str, default: Any = ...) -> tuple[str, ...]:
-        value = self._take(key, list, "a list of texts", None if default is not ... else ...)
-        if value is None:
-            return tuple(default)
-        if not all(isinstance(each, str) and each for each in value):
-            raise self.mistake(key, "must be a list of texts")
-        return tuple(value)
-
-    def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
-        """Pairs of field names; those in another struct are written with dots."""
-        found = []
-        for pair in self._take(key, list, "a list of pairs of fields", []):
-            if not (
-                isinstance(pair, list)
-                and len(pair) == 2
-                and all(isinstance(field, str) and _FIELD.fullmatch(field) for field in pair)
-            ):
-                raise self.mistake(key, "must be a list of pairs of fields")
-            found.append((pair[0], pair[1]))
-        return tuple(found)
-
-    def args(self, key: str) -> Mapping[str, int | str]:
-        """A workload's parameters: they go onto a command line, so no blanks are in them."""
-        value: dict[str, int | str] = self._take(key, dict, "a table", {})
-        for name, each in value.items():
-            if not _PARAMETER.fullmatch(name):
-                raise self.mistake(f"{key}.{name}", "is no parameter's name")
-            if isinstance(each, bool) or not isinstance(each, (int, str)):
-                raise self.mistake(f"{key}.{name}", "must be an integer or a text")
-            if isinstance(each, str) and (not each or re.search(r'[\s"]', each)):
-                raise self.mistake(f"{key}.{name}", "must be a text without blanks and quotes")
-        return value
-
-    def one_of(self, key: str, names: Mapping[str, Any]) -> str:
-        value = self.line(key)
-        if value not in names:
-            there = ", ".join(names) or "none"
-            raise self.mistake(key, f"names {value!r}; there are: {there}")
-        return value
-
-    def tables(self, key: str, name: re.Pattern[str], default: Any = ...) -> dict[str, _Table]:
-        """The tables in a table, by name."""
-        found = {}
-        for each, content in self._take(key, dict, "a table", default).items():
-            if not name.fullmatch(each):
-                raise self.mistake(f"{key}.{each}", "is no name: use a-z, 0-9 and hyphens")
-            if not isinstance(content, dict):
-                raise self.mistake(f"{key}.{each}", "must be a table")
-            path = ".".join(part for part in (self._path, key, each) if part)
-            found[each] = _Table(self.file, path, content)
-        return found
-
-    def array(self, key: str) -> Iterator[_Table]:
-        """The tables in an array, which may be missing; they are numbered from 1 in messages."""
-        for number, content in enumerate(self._take(key, list, "an array of tables", []), 1):
-            path = ".".join(part for part in (self._path, f"{key}[{number}]") if part)
-            if not isinstance(content, dict):
-                raise UsageError(f"{self.file}: {path} must be a table")
-            yield _Table(self.file, path, content)
+    return replace(outcome, timed=outcome.timed or bool(by_clock))

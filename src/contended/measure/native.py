@@ -14,16 +14,11 @@ one call is one run.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from contended import cc, doctor, tree
-from contended.cc import compiler
 from contended.errors import ContendedError, UsageError
 
 # _GNU_SOURCE here as well as in harness.h, so that a model may include other headers before it.
@@ -77,69 +72,35 @@ def build(model: str | Path, *, extra_flags: tuple[str, ...] = ()) -> Path:
     """
     file = model if isinstance(model, Path) else source(model)
     include = tree.home() / "csrc"
-    cc = compiler()
-    flags = (*FLAGS, *extra_flags)
-    digest = hashlib.sha256()
     try:
-        for part in (file, *sorted(include.glob("*.h"))):
-            digest.update(part.name.encode() + b"\0" + part.read_bytes() + b"\0")
+        libraries = link_flags(file)
+        return cc.compiled(
+            "native",
+            f"{file.stem}.so",
+            [file],
+            (*FLAGS, *extra_flags, f"-I{include}"),
+            headers=include.glob("*.h"),
+            libraries=libraries,
+        )
     except OSError as error:
         raise ContendedError(f"cannot read {error.filename}: {error.strerror}") from error
-    digest.update(repr((cc, flags, str(file.parent))).encode())
-    library = tree.cache_dir() / "native" / digest.hexdigest()[:32] / f"{file.stem}.so"
-    try:
-        made = library.exists()
-    except PermissionError:
-        made = False  # _compile says what is wrong
-    if not made:
-        _compile(cc, flags, file, include, library)
-    return library
+    except cc.CompileError as error:
+        raise _explained(file, error) from None
 
 
-def _compile(
-    cc: cc.Compiler, flags: tuple[str, ...], file: Path, include: Path, library: Path
-) -> None:
-    try:
-        library.parent.mkdir(parents=True, exist_ok=True)
-        work = tempfile.TemporaryDirectory(dir=library.parent)
-    except OSError as error:
-        raise ContendedError(
-            f"cannot write compiled models to {tree.cache_dir()} ({error.strerror}): "
-            "set CONTENDED_CACHE to a folder that you can write"
-        ) from error
-    with work:
-        made = Path(work.name) / library.name
-        command = [cc.command, *cc.arguments, *flags, f"-I{include}", "-o", str(made), str(file)]
-        command += link_flags(file)
-        # Its scratch files go where they are removed whatever happens; its words stay English,
-        # because we look for some of them.
-        env = {**os.environ, "TMPDIR": work.name, "LC_ALL": "C"}
-        run = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", env=env, check=False
-        )
-        if run.returncode:
-            raise _compile_error(file, run.stderr)
-        # The rename is what publishes it: nobody ever loads half a file.
-        made.replace(library)
-
-
-def _compile_error(file: Path, output: str) -> ContendedError:
-    missing = re.search(r"fatal error: (\S+): No such file", output)
-    package = doctor.package_of_header(missing[1]) if missing else None
-    if missing and package:
+def _explained(file: Path, error: cc.CompileError) -> ContendedError:
+    """With what to install, if a header is missing."""
+    missing = re.search(r"fatal error: (\S+): No such file", error.output)
+    if not missing:
+        return error
+    if package := doctor.package_of_header(missing[1]):
         lacking = MissingPackage(
             f"{file.name} needs the header {missing[1]}: apt-get install {package}"
         )
-        lacking.add_note(output.rstrip())
+        lacking.add_note(error.output.rstrip())
         return lacking
-    lines = output.splitlines()
-    line = next((x for x in lines if re.search(r"\berror:", x)), "the compiler failed")
-    advice = (
-        f": the header {missing[1]} is missing, make doctor names its package" if missing else ""
-    )
-    error = ContendedError(f"{file.name} does not compile: {line.strip()}{advice}")
-    error.add_note(output.rstrip())
-    return error
+    advice = f": the header {missing[1]} is missing, make doctor names its package"
+    return cc.CompileError(file.name, error.output, advice)
 
 
 def declarations() -> str:

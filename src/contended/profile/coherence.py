@@ -7,42 +7,19 @@ sequential consistency and one level of distance between CPUs:
 - a *HITM*: a load or store that finds the line modified in another CPU's cache;
 - an *invalidation*: a store that finds the line unmodified in other CPUs' caches.
 
-A `Profile` is one region of one variant; `Profiles` are all regions of all variants of one run of a
-case, what `contended c2c` prints and `--json` saves. `coherence_text` makes tables of them,
-`coherence_plot` figures, `coherence_metrics` the numbers that outcomes are about.
+A `Profile` is one region of one variant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from contended import records
-from contended.errors import ContendedError, UsageError
-from contended.profile import plugin
-from contended.profile.dwarf import Frame
-from contended.profile.lines import Thing
-from contended.records import Record
+from contended.profile.thing import Thing
+from contended.profile.units import Frame
 
 if TYPE_CHECKING:
     import pandas
-
-SCHEMA = 1
-# Asking the waiting guest what a line is, or the debug information where an instruction comes from,
-# takes milliseconds. Thousands of lines are touched once or twice, as when processes start and end:
-# these many of the worst are looked up, of the others' instructions only the function's name is.
-RESOLVED_LINES = 400
-RESOLVED_PCS = 400
-
-
-class NoRegion(ContendedError):
-    """The workload never reached its measured region, or did nothing in it."""
-
-
-class WrongKernel(ContendedError):
-    """The debug information is of another build than what ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +195,7 @@ class Profile:
 
     def frame(self) -> pandas.DataFrame:
         """A row for each line, offset and instruction; `*_per_op` columns are per operation."""
-        import pandas
+        import pandas  # half a second, for those who ask for a frame
 
         rows = [
             {
@@ -244,206 +221,9 @@ class Profile:
         return pandas.DataFrame(rows, columns=_COLUMNS)
 
 
-_EVENTS = fields(Counts)
-_Frames = Callable[[Iterable[int]], Mapping[int, tuple[Frame, ...]]]
 _COLUMNS = [
     *("variant", "label", "line", "offset", "pc", "kernel", "symbol", "source", "inlined"),
     *("what", "struct", "field", "role"),
     *(f.name for f in fields(Counts)),
     *("hitm", "hitm_per_op"),
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profiles(Record):
-    """All regions of the variants of a case.
-
-    Attributes:
-        case: The slug.
-        run: The run's name in `variants.toml`; "user" for C models.
-        mode: "system" (a kernel) or "user" (a program).
-        profiles: In the order they were made.
-        schema: Of the JSON.
-        recorded: Whether they were loaded rather than made just now.
-    """
-
-    case: str
-    run: str
-    mode: str
-    profiles: tuple[Profile, ...]
-    schema: int = SCHEMA
-    recorded: bool = field(default=False)
-
-    @property
-    def variants(self) -> list[str]:
-        """The variants' names in order."""
-        return list(dict.fromkeys(p.variant for p in self.profiles))
-
-    @property
-    def labels(self) -> list[str]:
-        """The regions' labels in order."""
-        return list(dict.fromkeys(p.label for p in self.profiles))
-
-    def of(self, variant: str, label: str | None = None) -> Profile:
-        """The profile of a variant; the first of its regions unless a label is given.
-
-        Raises:
-            UsageError: there is none.
-        """
-        for profile in self.profiles:
-            if profile.variant == variant and label in (None, profile.label):
-                return profile
-        there = "; ".join(p.name for p in self.profiles) or "none"
-        raise UsageError(f"no profile of {variant!r}, {label or 'any region'}; there are: {there}")
-
-    def frame(self) -> pandas.DataFrame:
-        """`Profile.frame` of all, one below the other."""
-        import pandas
-
-        return pandas.concat([p.frame() for p in self.profiles], ignore_index=True)
-
-    def trimmed(self, top: int = 20) -> Profiles:
-        """With only the worst lines of each profile, for keeping; the totals stay whole."""
-        return replace(self, profiles=tuple(replace(p, lines=p.lines[:top]) for p in self.profiles))
-
-    def _repr_html_(self) -> str:
-        from contended.profile import tables
-
-        return tables.html(self)
-
-    def __str__(self) -> str:
-        from contended.profile import tables
-
-        return tables.text(self)
-
-
-def load(path: Path) -> Profiles:
-    """Read saved profiles; `recorded` is set.
-
-    Raises:
-        ContendedError: the file is missing, is not JSON, or does not fit the schema.
-    """
-    found = records.load(Profiles, path, "profiles", SCHEMA, "profile again", strict=False)
-    return replace(found, recorded=True)
-
-
-def check_build(build_id: str, booted: str) -> None:
-    """Make sure that the debug information is of what ran.
-
-    Args:
-        build_id: Of the file with the debug information.
-        booted: What the guest said of itself.
-
-    Raises:
-        WrongKernel: it is not.
-    """
-    if not booted:
-        raise WrongKernel("the guest did not say which kernel it runs: no table is better than one")
-    if build_id.lower() != booted.lower():
-        raise WrongKernel(
-            f"the guest runs build {booted[:12]}, the vmlinux is build {build_id[:12]}: "
-            "names would be wrong; build the kernel again"
-        )
-
-
-def totals(cpus: Sequence[plugin.Cpu], kernel: bool) -> Mode:
-    """What user or kernel code did on all CPUs."""
-    side = "kernel" if kernel else "user"
-    return Mode(
-        instructions=sum(getattr(cpu.instructions, side) for cpu in cpus),
-        counts=Counts(
-            **{f.name: sum(getattr(getattr(cpu, f.name), side) for cpu in cpus) for f in _EVENTS}
-        ),
-    )
-
-
-def assemble(
-    region: plugin.Region,
-    *,
-    variant: str,
-    label: str,
-    size: int,
-    provenance: Provenance,
-    frames: _Frames,
-    names: _Frames,
-    resolve: Callable[[int, int], Thing] | None,
-    watched: Mapping[int, str] | None = None,
-) -> Profile:
-    """Give names to what the plugin counted in a region.
-
-    Args:
-        region: One of the plugin's regions.
-        variant: The variant's name.
-        label: Which of the run's results it is.
-        size: The result's size.
-        provenance: How it came to be; `waits` and `escapes` are filled in here.
-        frames: Symbolizes addresses, with inlined functions and lines.
-        names: Symbolizes addresses quickly, by the function's name alone.
-        resolve: Says what is at an address of the line table, given that and a virtual address;
-            None if nobody can be asked.
-        watched: The names of watched addresses.
-
-    Raises:
-        NoRegion: the region was not finished, or no operation was done in it.
-    """
-    if not region.complete:
-        raise NoRegion(f"{variant}: the workload ended within its measured region: no table")
-    if not region.ops:
-        raise NoRegion(f"{variant}: no operation was marked in the measured region: no table")
-    weight: dict[int, tuple[int, int]] = {}
-    by_line: dict[int, list[plugin.Site]] = {}
-    for site in region.sites:
-        by_line.setdefault(site.line, []).append(site)
-        hitm, more = weight.get(site.pc, (0, 0))
-        weight[site.pc] = hitm + _counts(site).hitm, more + site.invalidations
-    worst = sorted(weight, key=lambda pc: (weight[pc], -pc), reverse=True)
-    known = {**frames(worst[:RESOLVED_PCS]), **names(worst[RESOLVED_PCS:])}
-    rows = sorted(
-        enumerate(region.lines),
-        key=lambda row: (-_counts(row[1]).hitm, -row[1].invalidations, row[1].address),
-    )
-    lines = []
-    for rank, (index, row) in enumerate(rows):
-        ask = resolve if rank < RESOLVED_LINES else None
-        sites = [_site(site, row, known, ask) for site in by_line.get(index, [])]
-        sites.sort(key=lambda s: (-s.counts.hitm, -s.counts.invalidations, s.offset, s.pc))
-        lines.append(Line(row.address, row.vaddr, _counts(row), tuple(sites)))
-    return Profile(
-        variant=variant,
-        label=label,
-        size=size,
-        ops=region.ops,
-        kernel=totals(region.cpus, True),
-        user=totals(region.cpus, False),
-        lines=tuple(lines),
-        calls=_calls(region, watched or {}),
-        provenance=replace(
-            provenance,
-            waits=sum(cpu.waits for cpu in region.cpus),
-            escapes=sum(cpu.escapes for cpu in region.cpus),
-        ),
-    )
-
-
-def _calls(region: plugin.Region, watched: Mapping[int, str]) -> dict[str, int]:
-    """Executions by name: several addresses, such as all calls from f to g, may share one."""
-    found = dict.fromkeys(watched.values(), 0)
-    for row in region.pcs:
-        if row.pc in watched:
-            found[watched[row.pc]] += row.executions
-    return found
-
-
-def _site(
-    site: plugin.Site,
-    line: plugin.Line,
-    known: Mapping[int, tuple[Frame, ...]],
-    resolve: Callable[[int, int], Thing] | None,
-) -> Site:
-    thing = resolve(line.address + site.offset, line.vaddr + site.offset) if resolve else None
-    frames = known.get(site.pc, ())
-    return Site(site.offset, site.pc, site.kernel, _counts(site), frames, thing)
-
-
-def _counts(row: plugin.Line | plugin.Site) -> Counts:
-    return Counts(**{f.name: getattr(row, f.name) for f in _EVENTS})

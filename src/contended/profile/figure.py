@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from contended.errors import UsageError
 from contended.measure.results import number
-from contended.profile.coherence import Profiles
+from contended.profile.saved import Profiles
 from contended.profile.tables import by, meaning
 from contended.show.plot import PALETTE, Plot, canvas, finished, house_style
 

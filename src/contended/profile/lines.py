@@ -13,17 +13,16 @@ A guest that is to be read is booted with `slab_nomerge`, or caches of one size 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
 
-from contended.errors import ContendedError, UsageError
-from contended.profile.dwarf import Image, Type
+from contended.errors import UsageError
+from contended.profile.dwarf import Image
+from contended.profile.layouts import Type
+from contended.profile.memory import CACHES, NEAR, Memory, Structs, Unreadable
+from contended.profile.thing import Thing
 
 _KERNEL_MAP = 0xFFFFFFFF80000000  # __START_KERNEL_map
-_PAGE_OFFSET = 0xFFFF888000000000  # where the variables of a 5-level kernel do not say otherwise
 _VMEMMAP = 0xFFFFEA0000000000
 _VMEMMAP_SIZE = 1 << 40
 _VMALLOC = 0xFFFFC90000000000
@@ -35,128 +34,9 @@ _SECTION_FLAGS, _HAS_MAP = 0x3F, 0x2
 _SECTIONS = 64  # of these is looked which have an array of struct page: 8 GiB
 # include/linux/page-flags.h: a page has a type if the top bits are set and the type's bit is not.
 _TYPED, _BUDDY, _TABLE = 0xF0000000, 0x80, 0x200
-_TASKS = 1024  # a guard: the list is the guest's
-_TEXT = 64  # bytes of a name that are read
-_BLOCK = 256  # bytes that are asked for at a time; never across a page
 
-#: Which struct the objects of a slab cache are, where the cache is not called like it, and a
-#: function in a file that defines it.
-CACHES: Mapping[str, tuple[str, str]] = {
-    "bdev_cache": ("bdev_inode", "bdev_cache_init"),
-    "cred_jar": ("cred", "prepare_creds"),
-    "dentry": ("dentry", "d_alloc"),
-    "ext4_inode_cache": ("ext4_inode_info", "ext4_iget"),
-    "files_cache": ("files_struct", "dup_fd"),
-    "filp": ("file", "d_alloc"),
-    "fs_cache": ("fs_struct", "copy_fs_struct"),
-    "inode_cache": ("inode", "d_alloc"),
-    "kernfs_node_cache": ("kernfs_node", "kernfs_get"),
-    "mm_struct": ("mm_struct", "kmem_cache_alloc"),
-    "mnt_cache": ("mount", "mntput"),
-    "ovl_inode": ("ovl_inode", "ovl_permission"),
-    "pid": ("pid", "alloc_pid"),
-    "proc_inode_cache": ("proc_inode", "proc_get_inode"),
-    "radix_tree_node": ("xa_node", "xas_store"),
-    "romfs_inode_cache": ("romfs_inode_info", "romfs_iget"),
-    "shmem_inode_cache": ("shmem_inode_info", "shmem_get_inode"),
-    "sighand_cache": ("sighand_struct", "copy_fs_struct"),
-    "signal_cache": ("signal_struct", "copy_fs_struct"),
-    "sock_inode_cache": ("socket_alloc", "sock_alloc"),
-    "task_struct": ("task_struct", "kmem_cache_alloc"),
-    "uid_cache": ("user_struct", "alloc_uid"),
-    "vm_area_struct": ("vm_area_struct", "kmem_cache_alloc"),
-}
-_NEAR = "kmem_cache_alloc"
 # What the super block of a file system points at with s_fs_info.
 _PRIVATE = {"tmpfs": "shmem_sb_info", "rootfs": "shmem_sb_info", "overlay": "ovl_fs"}
-
-
-class Memory(Protocol):
-    """A guest's memory by kernel virtual address."""
-
-    def read(self, address: int, size: int) -> bytes:
-        """`size` bytes.
-
-        Raises:
-            Unreadable: nothing is mapped there.
-        """
-        ...
-
-
-class Unreadable(ContendedError):
-    """An address of the guest that is not mapped."""
-
-
-@dataclass(frozen=True, slots=True)
-class Thing:
-    """What a byte is.
-
-    Attributes:
-        kind: "slab", "variable", "per-cpu", "struct page", "vmalloc" (with it kernel stacks),
-            "entry area" (of a CPU, for exceptions), "user", "page cache", "page table", "free",
-            "kernel page" or "unknown"; "heap" is a C model's.
-        name: The slab cache, or the symbol.
-        struct: The struct's name, without the word; "" if it is none, or unknown.
-        offset: Bytes from the object's or the variable's start.
-        field: The member, as in "d_lockref.count"; "" if unknown.
-        object: Where it starts: the same number is the same object.
-        label: Which of its kind it is, in words: '"f" of tmpfs'; "" if unknown.
-        role: "root" for what belongs to the root directory of the processes (dentry, inode,
-            mount), "overlay" for the credentials that overlayfs keeps, otherwise "".
-    """
-
-    kind: str
-    name: str = ""
-    struct: str = ""
-    offset: int = 0
-    field: str = ""
-    object: int = 0
-    label: str = ""
-    role: str = ""
-
-    def __str__(self) -> str:
-        if self.struct and self.kind in ("slab", "struct page", "heap"):
-            text = f"struct {self.struct} + {self.offset}"
-        elif self.name:
-            text = f"{self.name} + {self.offset}" if self.offset else self.name
-        else:
-            text = self.kind
-        text += f": {self.field}" if self.field else ""
-        return text + (f" ({self.label})" if self.label else "")
-
-
-class Monitor:
-    """A guest's memory through QEMU's monitor.
-
-    A question takes a millisecond and the guest waits, so what was read once is remembered: make
-    a new one after the guest has run again.
-
-    Args:
-        qmp: Sends a QMP command, as `Machine.qmp` does.
-    """
-
-    def __init__(self, qmp: Callable[..., Any]) -> None:
-        self._qmp = qmp
-        self._blocks: dict[int, bytes] = {}
-
-    def read(self, address: int, size: int) -> bytes:
-        """`size` bytes."""
-        first = address // _BLOCK
-        last = (address + size - 1) // _BLOCK
-        data = b"".join(self._block(number * _BLOCK) for number in range(first, last + 1))
-        return data[address - first * _BLOCK :][:size]
-
-    def _block(self, address: int) -> bytes:
-        if address not in self._blocks:
-            line = f"x /{_BLOCK // 8}gx {address:#x}"
-            answer = self._qmp("human-monitor-command", **{"command-line": line})
-            text = answer.get("return", "") if isinstance(answer, dict) else answer
-            # "ffff888000000000: 0x0000000000000001 0x0000000000000002", two words in a line
-            words = re.findall(r" 0x([0-9a-f]{16})\b", str(text))
-            if len(words) != _BLOCK // 8:
-                raise Unreadable(f"cannot read the guest's memory at {address:#x}")
-            self._blocks[address] = b"".join(int(w, 16).to_bytes(8, "little") for w in words)
-        return self._blocks[address]
 
 
 class Resolver:
@@ -170,7 +50,7 @@ class Resolver:
 
     def __init__(self, image: Image, memory: Memory, vcpus: int) -> None:
         self._image = image
-        self._memory = memory
+        self._guest = Structs(image, memory)
         self._vcpus = vcpus
         self._pages: dict[int, _Page] = {}
         self._caches: dict[int, _Cache] = {}
@@ -196,7 +76,7 @@ class Resolver:
     # The kernel's image
 
     def _variable(self, physical: int) -> Thing | None:
-        address = physical - self._base("phys_base", 0) + _KERNEL_MAP
+        address = physical - self._guest.base("phys_base", 0) + _KERNEL_MAP
         image = self._image
         if not image.symbol("_text").address <= address < image.symbol("_end").address:
             return None
@@ -222,7 +102,7 @@ class Resolver:
         image = self._image
         if not image.has("__per_cpu_end"):
             return None  # a kernel for one CPU
-        direct = physical + self._direct
+        direct = physical + self._guest.direct
         for cpu, base in enumerate(self._areas):
             offset = direct - base
             if 0 <= offset < self._area_size:
@@ -237,14 +117,14 @@ class Resolver:
     @cached_property
     def _areas(self) -> list[int]:
         table = self._image.symbol("__per_cpu_offset").address
-        areas = [self._word(table + 8 * cpu) for cpu in range(self._vcpus)]
+        areas = [self._guest.word(table + 8 * cpu) for cpu in range(self._vcpus)]
         # of a CPU that never came up the entry still points at the initial data
         return [area for area in areas if area < _KERNEL_MAP]
 
     @cached_property
     def _area_size(self) -> int:
         if self._image.has("pcpu_unit_size"):
-            return self._number(self._image.symbol("pcpu_unit_size").address, 4)
+            return self._guest.number(self._image.symbol("pcpu_unit_size").address, 4)
         return self._image.symbol("__per_cpu_end").address
 
     # Places in the kernel's address space: Documentation/x86/x86_64/mm.rst
@@ -252,15 +132,15 @@ class Resolver:
     def _by_place(self, virtual: int) -> Thing | None:
         described = self._described(virtual)
         if described is not None:
-            layout = self._type("page")
+            layout = self._guest.type("page")
             number, offset = described
             kind = self._look(number).kind
             start = virtual - offset
             return Thing(
                 "struct page", "page", "page", offset, layout.at(offset), start, f"of a {kind}"
             )
-        vmemmap = self._base("vmemmap_base", _VMEMMAP)
-        vmalloc = self._base("vmalloc_base", _VMALLOC)
+        vmemmap = self._guest.base("vmemmap_base", _VMEMMAP)
+        vmalloc = self._guest.base("vmalloc_base", _VMALLOC)
         if vmalloc <= virtual < vmemmap:
             return Thing("vmalloc", offset=virtual % _PAGE, object=virtual & ~(_PAGE - 1))
         if _ENTRY <= virtual < _ENTRY_END:
@@ -273,7 +153,7 @@ class Resolver:
         page = self._page(physical)
         if page.cache:
             return self._slab(physical, page)
-        owner = self._owner(physical + self._direct)
+        owner = self._owner(physical + self._guest.direct)
         return owner or Thing(page.kind, offset=physical % _PAGE, object=physical & ~(_PAGE - 1))
 
     def _page(self, physical: int) -> _Page:
@@ -283,17 +163,17 @@ class Resolver:
         return self._pages[number]
 
     def _look(self, number: int) -> _Page:
-        layout = self._type("page")
+        layout = self._guest.type("page")
         head = own = self._map(number // _SECTION_PAGES) + number * layout.size
-        link = self._member(own, layout, "compound_head")
+        link = self._guest.member(own, layout, "compound_head")
         if link & 1:
             head = link - 1
         first = number - (own - head) // layout.size
-        if self._member(head, layout, "flags") >> self._image.enumerator("PG_slab") & 1:
-            cache = self._member(head, self._type("slab"), "slab_cache")
+        if self._guest.member(head, layout, "flags") >> self._image.enumerator("PG_slab") & 1:
+            cache = self._guest.member(head, self._guest.type("slab"), "slab_cache")
             return _Page("slab", first * _PAGE, cache)
-        kind = self._member(head, layout, "page_type")
-        mapping = self._member(head, layout, "mapping")
+        kind = self._guest.member(head, layout, "page_type")
+        mapping = self._guest.member(head, layout, "mapping")
         if kind & (_TYPED | _TABLE) == _TYPED:
             return _Page("page table", first * _PAGE)
         if kind & (_TYPED | _BUDDY) == _TYPED:
@@ -310,11 +190,11 @@ class Resolver:
         """
         table = self._image.symbol("mem_section") if self._image.has("mem_section") else None
         if table is None or table.size != 8:
-            return self._base("vmemmap_base", _VMEMMAP)
-        layout = self._type("mem_section")
+            return self._guest.base("vmemmap_base", _VMEMMAP)
+        layout = self._guest.type("mem_section")
         root, index = divmod(section, _PAGE // layout.size)
-        entries = self._word(self._word(table.address) + 8 * root)
-        entry = self._member(entries + index * layout.size, layout, "section_mem_map")
+        entries = self._guest.word(self._guest.word(table.address) + 8 * root)
+        entry = self._guest.member(entries + index * layout.size, layout, "section_mem_map")
         if not entry & _HAS_MAP:
             raise Unreadable(f"there is no memory in section {section}")
         return entry & ~_SECTION_FLAGS
@@ -332,12 +212,12 @@ class Resolver:
 
     def _described(self, virtual: int) -> tuple[int, int] | None:
         """The number of the page whose struct page is at an address, and the offset in that."""
-        size = self._type("page").size
+        size = self._guest.type("page").size
         for first, base in self._maps:
             number, offset = divmod(virtual - base, size)
             if first <= number < first + _SECTION_PAGES:
                 return number, offset
-        vmemmap = self._base("vmemmap_base", _VMEMMAP)
+        vmemmap = self._guest.base("vmemmap_base", _VMEMMAP)
         if vmemmap <= virtual < vmemmap + _VMEMMAP_SIZE:
             return divmod(virtual - vmemmap, size)
         return None
@@ -346,12 +226,12 @@ class Resolver:
         cache = self._cache(page.cache)
         inside = physical - page.start
         offset = inside % cache.size - cache.red_zone
-        address = physical - offset + self._direct
+        address = physical - offset + self._guest.direct
         struct = cache.type.name if cache.type else ""
         if not 0 <= offset < cache.object_size:
             return Thing("slab", cache.name, "", offset, "", address, "between objects")
         if cache.type is None:
-            owner = self._owner(physical + self._direct)
+            owner = self._owner(physical + self._guest.direct)
             return owner or Thing("slab", cache.name, "", offset, "", address)
         field = cache.type.at(offset)
         label, role = self._label(struct, address)
@@ -359,21 +239,21 @@ class Resolver:
 
     def _cache(self, address: int) -> _Cache:
         if address not in self._caches:
-            layout = self._type("kmem_cache")
-            name = self._text(self._member(address, layout, "name"))
+            layout = self._guest.type("kmem_cache")
+            name = self._guest.text(self._guest.member(address, layout, "name"))
             try:
-                red_zone = self._member(address, layout, "red_left_pad")
+                red_zone = self._guest.member(address, layout, "red_left_pad")
             except UsageError:  # only with CONFIG_SLUB_DEBUG
                 red_zone = 0
-            struct, near = CACHES.get(name, (name, _NEAR))
+            struct, near = CACHES.get(name, (name, NEAR))
             try:
                 known = None if name.startswith("kmalloc") else self._image.type(struct, near)
             except UsageError:
                 known = None
             self._caches[address] = _Cache(
                 name=name,
-                size=self._member(address, layout, "size"),
-                object_size=self._member(address, layout, "object_size"),
+                size=self._guest.member(address, layout, "size"),
+                object_size=self._guest.member(address, layout, "object_size"),
                 red_zone=red_zone,
                 type=known,
             )
@@ -395,71 +275,35 @@ class Resolver:
     def _owned(self) -> list[tuple[int, str, str, str]]:
         """Super blocks and what file systems hang on them: address, struct, label, role."""
         found = []
-        for block in self._super_blocks():
+        for block in self._guest.super_blocks():
             try:
-                kind = self._kind_of(block)
-                private = self._member(block, self._type("super_block"), "s_fs_info")
+                kind = self._guest.kind_of(block)
+                private = self._guest.member(block, self._guest.type("super_block"), "s_fs_info")
             except Unreadable:
                 continue
             found.append((block, "super_block", kind, ""))
             struct = _PRIVATE.get(kind, "")
-            if private and struct and self._has_type(struct):
+            if private and struct and self._guest.has_type(struct):
                 found.append((private, struct, kind, ""))
         return found
-
-    def _super_blocks(self) -> Iterator[int]:
-        if not self._image.has("super_blocks"):
-            return
-        layout = self._type("super_block")
-        link = layout.field("s_list").offset
-        head = self._image.symbol("super_blocks").address
-        try:
-            at = self._word(head)
-            for _ in range(4096):  # a guard: the list is the guest's
-                if at == head:
-                    return
-                yield at - link
-                at = self._word(at)
-        except Unreadable:
-            return
 
     @cached_property
     def _roots(self) -> dict[int, str]:
         """Objects with a role, by address: of processes' root directories, of overlayfs."""
         roles: dict[int, str] = {}
         try:
-            for task in self._tasks():
-                roles |= dict.fromkeys(self._root_of(task), "root")
+            for task in self._guest.tasks():
+                roles |= dict.fromkeys(self._guest.root_of(task), "root")
         except (Unreadable, UsageError):
             pass
         try:
             for start, struct, _, _ in self._owned:
                 if struct == "ovl_fs":
-                    roles[self._member(start, self._type("ovl_fs"), "creator_cred")] = "overlay"
+                    kept = self._guest.member(start, self._guest.type("ovl_fs"), "creator_cred")
+                    roles[kept] = "overlay"
         except (Unreadable, UsageError):
             pass
         return roles
-
-    def _tasks(self) -> Iterator[int]:
-        """Processes, from the first on."""
-        link = self._type("task_struct").field("tasks").offset
-        head = self._image.symbol("init_task").address + link
-        at = self._word(head)
-        for _ in range(_TASKS):
-            if at == head:
-                return
-            yield at - link
-            at = self._word(at)
-
-    def _root_of(self, task: int) -> tuple[int, ...]:
-        """A process's root: dentry, mount and inode. It may differ by mount namespace."""
-        fs = self._member(task, self._type("task_struct"), "fs")
-        if not fs:
-            return ()  # it is ending
-        layout = self._type("fs_struct")
-        dentry = self._member(fs, layout, "root.dentry")
-        mount = self._member(fs, layout, "root.mnt") - self._mount.field("mnt").offset
-        return dentry, mount, self._member(dentry, self._type("dentry"), "d_inode")
 
     def _label(self, struct: str, address: int) -> tuple[str, str]:
         if address not in self._labels:
@@ -472,86 +316,30 @@ class Resolver:
     def _describe(self, struct: str, address: int) -> tuple[str, str]:
         role = self._roots.get(address, "")
         if struct == "dentry":
-            layout = self._type("dentry")
-            kind = self._kind_of(self._member(address, layout, "d_sb"))
-            return f'"{self._dentry_name(address)}" of {kind}', role
+            layout = self._guest.type("dentry")
+            kind = self._guest.kind_of(self._guest.member(address, layout, "d_sb"))
+            return f'"{self._guest.dentry_name(address)}" of {kind}', role
         if struct == "mount":
-            where = self._member(address, self._mount, "mnt_mountpoint")
-            return f'mounted on "{self._dentry_name(where)}"', role
+            where = self._guest.member(address, self._guest.mount, "mnt_mountpoint")
+            return f'mounted on "{self._guest.dentry_name(where)}"', role
         if struct == "cred":
             return "kept by overlayfs" if role == "overlay" else "", role
         if struct == "file":
-            path = self._member(address, self._type("file"), "f_path.dentry")
-            return f'"{self._dentry_name(path)}"', ""
+            path = self._guest.member(address, self._guest.type("file"), "f_path.dentry")
+            return f'"{self._guest.dentry_name(path)}"', ""
         if struct == "task_struct":
-            name = self._type("task_struct").field("comm").offset
-            return self._text(address + name), ""
+            name = self._guest.type("task_struct").field("comm").offset
+            return self._guest.text(address + name), ""
         layout = self._image.type(struct)
         inode = next((f.offset for f in layout.fields() if f.name == "vfs_inode"), None)
         if struct == "inode":
             inode = 0
         if inode is None:
             return "", ""
-        own = self._type("inode")
-        number = self._member(address + inode, own, "i_ino")
-        kind = self._kind_of(self._member(address + inode, own, "i_sb"))
+        own = self._guest.type("inode")
+        number = self._guest.member(address + inode, own, "i_ino")
+        kind = self._guest.kind_of(self._guest.member(address + inode, own, "i_sb"))
         return f"inode {number} of {kind}", self._roots.get(address + inode, "")
-
-    def _dentry_name(self, address: int) -> str:
-        return self._text(self._member(address, self._type("dentry"), "d_name.name"))
-
-    def _kind_of(self, super_block: int) -> str:
-        kind = self._member(super_block, self._type("super_block"), "s_type")
-        return self._text(self._member(kind, self._type("file_system_type"), "name"))
-
-    # Reading
-
-    def _type(self, name: str) -> Type:
-        near = "d_alloc" if name in ("dentry", "super_block", "fs_struct") else _NEAR
-        near = CACHES.get(name, ("", near))[1]
-        if name == "ovl_fs":
-            near = "ovl_permission"
-        return self._image.type(name, near)
-
-    @cached_property
-    def _mount(self) -> Type:
-        return self._image.type("mount", "mntput")
-
-    def _has_type(self, name: str) -> bool:
-        try:
-            self._type(name)
-        except UsageError:
-            return False
-        return True
-
-    @cached_property
-    def _direct(self) -> int:
-        return self._base("page_offset_base", _PAGE_OFFSET)
-
-    def _base(self, variable: str, otherwise: int) -> int:
-        if variable not in self._bases:
-            known = self._image.has(variable)
-            address = self._image.symbol(variable).address if known else 0
-            self._bases[variable] = self._word(address) if known else otherwise
-        return self._bases[variable]
-
-    @cached_property
-    def _bases(self) -> dict[str, int]:
-        return {}
-
-    def _member(self, address: int, layout: Type, path: str) -> int:
-        field = layout.field(path)
-        return self._number(address + field.offset, field.size)
-
-    def _number(self, address: int, size: int) -> int:
-        return int.from_bytes(self._memory.read(address, size), "little")
-
-    def _word(self, address: int) -> int:
-        return self._number(address, 8)
-
-    def _text(self, address: int) -> str:
-        raw = self._memory.read(address, _TEXT).split(b"\0")[0]
-        return "".join(chr(c) if 32 <= c < 127 else "?" for c in raw)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,8 @@ from collections.abc import Callable, Mapping
 
 from contended import stats
 from contended.errors import UsageError
-from contended.profile.coherence import Line, Mode, Profile, Profiles, Site
+from contended.profile.coherence import Line, Mode, Profile, Site
+from contended.profile.saved import Profiles
 
 #: What `share.slow(NAME)` divides: functions with a fast path, and the call that ends it.
 SLOW: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -242,6 +243,4 @@ def _slope(profiles: Profiles, variant: str, metric: str) -> float:
 
 
 def _unknown(metric: str) -> UsageError:
-    return UsageError(
-        f"no metric {metric!r}: see the grammar in contended/kernel/coherence_metrics.py"
-    )
+    return UsageError(f"no metric {metric!r}: see the grammar in contended/profile/query.py")

@@ -10,12 +10,11 @@ HITM is not split into local and remote; and there is a column perf cannot have:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
 from contended.errors import UsageError
 from contended.measure.results import number
-from contended.profile.coherence import Line, Profile, Profiles, Site
-from contended.profile.lines import Thing
+from contended.profile.coherence import Line, Profile, Site
+from contended.profile.thing import Thing
 from contended.show.report import columns
 
 _RULE = "=" * 49
@@ -29,13 +28,6 @@ _IDEAL = (
 _ESCAPES = 0.01
 # What is below this part of all HITMs before and after is left out of a difference.
 _NOISE = 0.005
-
-
-def text(profiles: Profiles, top: int = 10) -> str:
-    """All tables of all profiles, and the differences between the first variant and the others."""
-    parts = [profile_text(profile, profiles.mode, top) for profile in profiles.profiles]
-    parts += [diff_text(profiles, variant, top=top) for variant in profiles.variants[1:]]
-    return "\n\n".join(parts)
 
 
 def profile_text(profile: Profile, mode: str = "system", top: int = 10) -> str:
@@ -97,22 +89,9 @@ _EVENTS = (
 
 
 def _table(profile: Profile, mode: str, top: int) -> str:
-    rows = [
-        ["#", "", "Total", "HITM", "------", "HITM", "------", "Inval", "Total", "Total", "What"],
-        [
-            "# Index",
-            "Line",
-            "HITM",
-            "per op",
-            "share",
-            "Load",
-            "Store",
-            "dations",
-            "loads",
-            "stores",
-            "is there",
-        ],
-    ]
+    above = "#,,Total,HITM,------,HITM,------,Inval,Total,Total,What"
+    below = "# Index,Line,HITM,per op,share,Load,Store,dations,loads,stores,is there"
+    rows = [above.split(","), below.split(",")]
     total = profile.counts.hitm
     for index, line in enumerate(profile.lines[:top]):
         counts = line.counts
@@ -140,22 +119,9 @@ def _table(profile: Profile, mode: str, top: int) -> str:
 
 
 def _pareto(profile: Profile, top: int) -> str:
-    rows = [
-        ["#", "----", "HITM", "----", "Inval", "", "", "", "", "", ""],
-        [
-            "#   Num",
-            "Load",
-            "Store",
-            "per op",
-            "dations",
-            "Offset",
-            "Byte is",
-            "Code address",
-            "Symbol",
-            "Source:Line",
-            "Inlined",
-        ],
-    ]
+    below = "#   Num,Load,Store,per op,dations,Offset,Byte is,Code address,Symbol"
+    below += ",Source:Line,Inlined"
+    rows = [["#", "----", "HITM", "----", "Inval", *[""] * 6], below.split(",")]
     marks = []
     for index, line in enumerate(profile.lines[:top]):
         counts = line.counts
@@ -271,81 +237,42 @@ def by(profile: Profile, what: str) -> dict[str, float]:
     return {key: profile.per_op(count) for key, count in ranked if count}
 
 
-def diff(
-    profiles: Profiles, variant: str, base: str | None = None, what: str = "meaning"
-) -> list[tuple[str, float, float]]:
-    """HITM per operation of a base and of a variant, by what changed most.
+def diff(old: Profile, new: Profile, what: str = "meaning") -> list[tuple[str, float, float]]:
+    """HITM per operation before and after, what changed most first.
 
     Args:
-        profiles: Of both.
-        variant: What to compare.
-        base: With what; the first variant unless given.
-        what: "meaning" (of the byte) or "symbol".
+        old: The profile before.
+        new: The one after.
+        what: By "meaning" (of the byte) or by "symbol".
+
+    Raises:
+        UsageError: neither of the two.
     """
-    before = by(profiles.of(base or profiles.variants[0]), what)
-    after = by(profiles.of(variant), what)
+    before, after = by(old, what), by(new, what)
     rows = [(key, before.get(key, 0.0), after.get(key, 0.0)) for key in {**before, **after}]
     return sorted(rows, key=lambda row: (-abs(row[2] - row[1]), row[0]))
 
 
-def diff_text(profiles: Profiles, variant: str, base: str | None = None, top: int = 10) -> str:
-    """The difference as two tables, by what the bytes are and by function."""
-    base = base or profiles.variants[0]
-    old, new = profiles.of(base), profiles.of(variant)
-    parts = [_title(f"HITM per operation: {base} -> {variant}")]
-    totals: list[Sequence[str | float]] = [
-        ["  HITM", old.per_op(old.counts.hitm), new.per_op(new.counts.hitm)],
-        ["  Kernel instructions", *(p.per_op(p.kernel.instructions) for p in (old, new))],
-        ["  User instructions", *(p.per_op(p.user.instructions) for p in (old, new))],
-    ]
-    parts.append(_diff_rows("per operation", base, variant, totals))
+def diff_text(old: Profile, new: Profile, top: int = 10) -> str:
+    """The difference as tables: totals, by what the bytes are, and by function."""
+    totals = [("HITM", old.per_op(old.counts.hitm), new.per_op(new.counts.hitm))]
+    for name, one, other in (("Kernel", old.kernel, new.kernel), ("User", old.user, new.user)):
+        both = old.per_op(one.instructions), new.per_op(other.instructions)
+        totals.append((f"{name} instructions", *both))
+    parts = [_title(f"HITM per operation: {old.variant} -> {new.variant}")]
+    parts.append(_diff_rows("per operation", old, new, totals))
+    least = _NOISE * max(totals[0][1:])
     for what, head in (("meaning", "what"), ("symbol", "symbol")):
-        least = _NOISE * max(old.per_op(old.counts.hitm), new.per_op(new.counts.hitm))
-        rows: list[Sequence[str | float]] = [
-            [f"  {key}", a, b]
-            for key, a, b in diff(profiles, variant, base, what)[:top]
-            if max(a, b) >= least
-        ]
-        if rows:
-            parts.append(_diff_rows(head, base, variant, rows))
+        if rows := [row for row in diff(old, new, what)[:top] if max(row[1:]) >= least]:
+            parts.append(_diff_rows(head, old, new, rows))
     return "\n\n".join(parts)
 
 
-def _diff_rows(head: str, base: str, variant: str, rows: Iterable[Sequence[str | float]]) -> str:
-    cells = [[f"# {head}", base, variant, "change"]]
+def _diff_rows(
+    head: str, old: Profile, new: Profile, rows: Iterable[tuple[str, float, float]]
+) -> str:
+    cells = [[f"# {head}", old.variant, new.variant, "change"]]
     for name, before, after in rows:
-        assert isinstance(before, float)
-        assert isinstance(after, float)
-        cells.append([str(name), number(before, 3), number(after, 3), f"{after - before:+,.3g}"])
-    widths = [max(len(row[i]) for row in cells) for i in range(4)]
-    return columns(
-        [[row[0], *(cell.rjust(widths[i]) for i, cell in enumerate(row[1:], 1))] for row in cells]
-    )
-
-
-def html(profiles: Profiles, top: int = 5) -> str:
-    """The shared lines of all variants as a table for a notebook."""
-    rows = []
-    for profile in profiles.profiles:
-        for line in profile.lines[:top]:
-            symbols = dict.fromkeys(s.symbol for s in line.sites if s.counts.hitm)
-            rows.append(
-                f"<tr><td>{escape(profile.name)}</td>"
-                f"<td>{number(profile.per_op(line.counts.hitm), 3)}</td>"
-                f"<td>{escape(_summary(line))}</td>"
-                f"<td>{escape(', '.join(list(symbols)[:4]))}</td></tr>"
-            )
-        total = profile.counts.hitm
-        rows.append(
-            f"<tr><td>{escape(profile.name)}</td><td>{number(profile.per_op(total), 3)}</td>"
-            f"<td>all {len(profile.lines):,} shared lines</td><td></td></tr>"
-        )
-    what = "recorded reference run" if profiles.recorded else "counted now"
-    where = profiles.profiles[0].provenance if profiles.profiles else None
-    place = f"; {escape(where.kernel)}, {where.vcpus} CPUs, {escape(where.qemu)}" if where else ""
-    return (
-        f'<table class="table"><caption>{escape(profiles.case)}: cache lines taken from another '
-        f"CPU ({what}{place}); {_IDEAL}</caption>"
-        "<thead><tr><th>variant</th><th>HITM per operation</th><th>what is there</th>"
-        f"<th>functions</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    )
+        change = f"{after - before:+,.3g}"
+        cells.append([f"  {name}", number(before, 3), number(after, 3), change])
+    return _right(cells, 1)

@@ -8,9 +8,7 @@ shared`, and with that, by the debug information, the struct that lies there.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import subprocess
 import tempfile
@@ -20,14 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contended import tree
-from contended.cc import compiler
+from contended import cc, tree
 from contended.errors import ContendedError, UsageError
 from contended.measure import models, native
-from contended.profile import coherence, plugin
-from contended.profile.coherence import NoRegion, Profiles, Provenance
-from contended.profile.dwarf import Image, Type, names, symbolize
-from contended.profile.lines import Thing
+from contended.profile import assemble, coherence, output, plugin, symbolize
+from contended.profile.assemble import NoRegion
+from contended.profile.coherence import Provenance
+from contended.profile.dwarf import Image
+from contended.profile.layouts import Type
+from contended.profile.saved import Profiles
+from contended.profile.thing import Thing
 
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-pthread", "-no-pie")
 #: Instructions that a thread may be ahead, fewer than an operation has, or they would not meet.
@@ -106,7 +106,7 @@ def profile(
                 command = [str(qemu.path), "-plugin", option, str(program), variant]
                 command += [str(threads), str(ops), *(f"{k}={v}" for k, v in values.items())]
                 said = _run(command, f"{slug}, variant {variant}")
-                report = plugin.load(out)
+                report = output.load(out)
             provenance = Provenance(
                 qemu=f"{qemu.path.name} {qemu.version}",
                 kernel=native.source(slug).name,
@@ -124,14 +124,14 @@ def profile(
             heap = _heap(image, said, variant)
             for region, result in zip(report.regions, results, strict=True):
                 found.append(
-                    coherence.assemble(
+                    assemble.assemble(
                         region,
                         variant=variant,
                         label=str(result["label"]),
                         size=0,
                         provenance=provenance,
-                        frames=partial(symbolize, image, cache=_cache() / "symbols"),
-                        names=partial(names, image),
+                        frames=partial(symbolize.frames, image, cache=_cache() / "symbols"),
+                        names=partial(symbolize.names, image),
                         resolve=partial(resolve, image, heap),
                     )
                 )
@@ -146,41 +146,15 @@ def build(slug: str) -> Path:
     """
     file = native.source(slug)
     home = tree.home() / "csrc"
-    main = home / "qemu" / "user_main.c"
-    cc = compiler()
-    digest = hashlib.sha256(repr((cc, FLAGS)).encode())
-    for part in (file, main, *sorted(home.glob("*.h"))):
-        digest.update(part.name.encode() + b"\0" + part.read_bytes() + b"\0")
-    program = _cache() / "user" / digest.hexdigest()[:32] / file.stem
-    if program.exists():
-        return program
-    try:
-        program.parent.mkdir(parents=True, exist_ok=True)
-        work = tempfile.TemporaryDirectory(dir=program.parent)
-    except OSError as error:
-        raise ContendedError(
-            f"cannot write {program.parent} ({error.strerror}): "
-            "set CONTENDED_CACHE to a folder that you can write"
-        ) from error
-    with work:
-        made = Path(work.name) / program.name
-        command = [cc.command, *cc.arguments, *FLAGS, f'-DMODEL="models/{file.name}"', f"-I{home}"]
-        command += ["-Wl,--build-id", "-o", str(made), str(main), *native.link_flags(file)]
-        run = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env={**os.environ, "TMPDIR": work.name, "LC_ALL": "C"},
-            check=False,
-        )
-        if run.returncode:
-            line = next((x for x in run.stderr.splitlines() if "error" in x), "the compiler failed")
-            failure = ContendedError(f"{file.name} does not compile as a program: {line.strip()}")
-            failure.add_note(run.stderr.rstrip())
-            raise failure
-        made.replace(program)
-    return program
+    return cc.compiled(
+        "kernel/user",
+        file.stem,
+        [home / "qemu" / "user_main.c"],
+        (*FLAGS, f'-DMODEL="models/{file.name}"', f"-I{home}", "-Wl,--build-id"),
+        headers=(file, *home.glob("*.h"), *(home / "qemu").glob("*.h")),
+        what=f"{file.name} as a program",
+        libraries=native.link_flags(file),
+    )
 
 
 def _run(command: Sequence[str], what: str) -> list[dict[str, Any]]:

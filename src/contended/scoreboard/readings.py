@@ -14,6 +14,7 @@ from contended import stats
 from contended.errors import ContendedError
 from contended.measure import results
 from contended.measure.results import Measurement, number
+from contended.profile import saved
 from contended.scoreboard.evidence import (
     Chains,
     Count,
@@ -30,7 +31,7 @@ from contended.scoreboard.evidence import (
 from contended.show import lesson
 
 if TYPE_CHECKING:
-    from contended.kernel.run import KernelRun
+    from contended.kernel.record import KernelRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +191,9 @@ class Runs:
         return self._made(probe, value, _time(value), source)
 
     def _lines(self, probe: Lines) -> Reading:
-        from contended.profile import coherence
 
         path = lesson.reference(f"{self.slug}/{probe.profile}")
-        profile = coherence.load(path).of(probe.variant, None)
+        profile = saved.load(path).of(probe.variant, None)
         moved = sum(s.counts.hitm for _, s in profile.sites() if s.symbol == probe.symbol)
         value = profile.per_op(moved)
         source = f"results/{self.slug}/{probe.profile}.json"

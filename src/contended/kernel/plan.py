@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""Which kernels a case's outcomes need, and which of them is booted with which run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from contended.kernel import variants
+from contended.kernel.variants import Case, Outcome, Run, Variant
+
+# Nothing of it is counted or timed: whatever else is asked for, it has processors to race on.
+SMOKE = Run("smoke", "smoke", {}, vcpus=4)
+SMOKE_DEBUG = replace(SMOKE, name="smoke-debug", config="debug")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which variants are booted with which runs, and what is expected of that."""
+
+    case: Case
+    boots: tuple[tuple[Variant, Run], ...]
+
+    @property
+    def kernels(self) -> list[tuple[Variant, str]]:
+        """The kernels that it takes, as pairs of a variant and a configuration."""
+        return list({(v.name, r.config): (v, r.config) for v, r in self.boots}.values())
+
+
+def of(
+    slug: str,
+    wanted: Sequence[str] | None = None,
+    *,
+    smoke: bool = True,
+    runs: Sequence[str] | None = None,
+) -> Plan:
+    """What it takes to judge a case's variants, or what some of its runs show of them.
+
+    A variant that another one is compared with is booted too. The smoke set is added for every
+    variant, and once more with the debugging options for right fixes, unless the case's file has
+    its own expectation of that workload with that configuration.
+
+    Raises:
+        UsageError: no such case, variant or run.
+    """
+    return of_case(variants.load(slug), wanted, smoke=smoke, runs=runs)
+
+
+def of_case(
+    case: Case,
+    wanted: Sequence[str] | None = None,
+    *,
+    smoke: bool = True,
+    runs: Sequence[str] | None = None,
+) -> Plan:
+    """`of` a case that was read already."""
+    asked = [run.name for run in case.pick_runs(case.runs if runs is None else runs)]
+    chosen = [one.name for one in case.pick(case.variants if wanted is None else wanted)]
+    all_runs = dict(case.runs)
+    expected = [o for o in case.outcomes if o.variant in chosen and o.run in asked]
+    if smoke:
+        for added, what in _smoke(case, chosen):
+            all_runs.setdefault(added.name, added)
+            expected.append(what)
+    needed: dict[tuple[str, str], None] = {}
+    for outcome in expected:
+        needed[outcome.variant, outcome.run] = None
+        if outcome.relative_to is not None:
+            needed[outcome.relative_to, outcome.run] = None
+    # Run by run, so that the variants of a run are booted next to each other.
+    pairs = tuple(
+        (variant, run)
+        for run in all_runs.values()
+        for variant in case.variants.values()
+        if (variant.name, run.name) in needed
+    )
+    return Plan(replace(case, runs=all_runs, outcomes=tuple(expected)), pairs)
+
+
+def _smoke(case: Case, chosen: Sequence[str]) -> Iterator[tuple[Run, Outcome]]:
+    own = {
+        (outcome.variant, case.runs[outcome.run].config)
+        for outcome in case.outcomes
+        if case.runs[outcome.run].workload == "smoke"
+    }
+    for name in chosen:
+        if (name, "base") not in own:
+            yield SMOKE, _expect(name, SMOKE, "the VFS smoke set passes", "smoke.failed")
+        if case.variants[name].right and (name, "debug") not in own:
+            passes = "the VFS smoke set passes with the debugging options"
+            yield SMOKE_DEBUG, _expect(name, SMOKE_DEBUG, passes, "smoke.failed")
+            silent = "and the kernel reports nothing with them"
+            yield SMOKE_DEBUG, _expect(name, SMOKE_DEBUG, silent, "splats")
+
+
+def _expect(variant: str, run: Run, expected: str, metric: str) -> Outcome:
+    return Outcome(variant, run.name, expected, metric, equals=0.0)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""QEMU: what of it there is, how a kernel is started in it, and that it ends when we do."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from contended import child
+from contended.errors import ContendedError, UsageError
+from contended.kernel import clock, guest
+from contended.kernel.build import Kernel
+
+QEMU = "qemu-system-x86_64"
+QEMU_MISSING = f"{QEMU} is not installed: apt-get install qemu-system-x86"
+
+# microvm rather than pc: the BIOS of the latter has no room for more than some 48 processors in
+# the table that a kernel without ACPI finds them by, and takes longer to get to the kernel.
+MACHINE = "microvm,acpi=off,pic=on,pit=on,rtc=on,isa-serial=on"
+CMDLINE = (
+    "console=ttyS0 loglevel=5 panic=-1 oops=panic reboot=t nokaslr nopti mitigations=off "
+    "tsc=reliable clocksource=tsc no_timer_check ct.lab=1"
+)
+# What QEMU calls a second of the guest, in instructions, with -icount shift=0.
+ICOUNT_KHZ = 1_000_000
+HZ = 100
+
+Accel = Literal["auto", "tcg", "kvm"]
+
+
+class NoQemu(ContendedError):
+    """QEMU is not installed."""
+
+
+class LostVm(ContendedError):
+    """QEMU ended, or was ended, before the guest was done: nothing was learned of the kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boot:
+    """One boot.
+
+    Attributes:
+        kernel: What to boot; only its image matters here.
+        vcpus: Virtual processors.
+        args: The guest's parameters; each becomes `ct.NAME=VALUE` on the command line.
+        cmdline: Added to the standard command line.
+        accel: `auto` is KVM if it works here, otherwise TCG.
+        icount: One vCPU whose clock counts instructions: what takes time is repeatable.
+        memory_mib: The guest's memory.
+        deadline_s: From the start to the guest's last line, seconds.
+        plugin: The value of QEMU's -plugin option.
+        hold: The guest waits for a byte before its last line.
+        initrd: Another world than the lab's guest.
+    """
+
+    kernel: Kernel
+    vcpus: int = 2
+    args: Mapping[str, str] = field(default_factory=dict)
+    cmdline: str = ""
+    accel: Accel = "auto"
+    icount: bool = False
+    memory_mib: int = 1024
+    deadline_s: float = 120
+    plugin: str | None = None
+    hold: bool = False
+    initrd: Path | None = None
+
+
+def find() -> str:
+    """QEMU's path.
+
+    Raises:
+        NoQemu: it is not on PATH.
+    """
+    path = shutil.which(QEMU)
+    if path is None:
+        raise NoQemu(QEMU_MISSING)
+    return path
+
+
+def version() -> str:
+    """QEMU's own words for its version, e.g. "7.2.22 (Debian ...)"."""
+    return _version(find())
+
+
+@cache
+def _version(path: str) -> str:
+    try:
+        run = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoQemu(f"{path} cannot be run ({error}): apt-get install qemu-system-x86") from error
+    first = (run.stdout.splitlines() or ["unknown version"])[0]
+    return first.removeprefix("QEMU emulator version ").strip()
+
+
+def command_line(boot: Boot) -> str:
+    """What the kernel is told, beginning with the lab's standard."""
+    parts = [CMDLINE]
+    khz = ICOUNT_KHZ if boot.icount else clock.tsc_khz()
+    if khz:
+        # Both would be calibrated against an emulated timer chip, slowly and, on a busy host,
+        # wrongly (see contended.kernel.clock).
+        parts.append(f"tsc_early_khz={khz} lpj={khz * 1000 // HZ}")
+    if boot.icount:
+        # The local APIC's timer would be calibrated for a tenth of a guest's second, during which
+        # nothing but the counter is looked at: half a minute, where instructions are counted.
+        parts.append("nolapic_timer")
+    if boot.vcpus > 1:
+        others = f"1-{boot.vcpus - 1}"
+        parts.append(
+            f"nohz_full={others} isolcpus=nohz,domain,managed_irq,{others} rcu_nocbs={others}"
+        )
+    parts.append(boot.cmdline)
+    args = dict(boot.args)
+    if boot.hold:
+        args["hold"] = "1"
+    for name, value in args.items():
+        if not re.fullmatch(r"[^\s\"=]+", name) or not re.fullmatch(r"[^\s\"]*", value):
+            raise UsageError(f"{name}={value!r}: a guest's parameter has no blanks and no quotes")
+        parts.append(f"ct.{name}={value}")
+    return " ".join(filter(None, parts))
+
+
+def arguments(boot: Boot, accel: str) -> list[str]:
+    """QEMU's arguments but for its ports."""
+    if boot.vcpus < 1:
+        raise UsageError(f"{boot.vcpus} vCPUs: give at least 1")
+    if boot.icount and boot.vcpus != 1:
+        raise UsageError("counting instructions for time needs one vCPU")
+    tcg = "tcg,thread=single" if boot.icount else "tcg,thread=multi"
+    initrd = boot.initrd or guest.initrd()
+    arguments = [
+        *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *("-machine", MACHINE, "-cpu", "max", "-m", str(boot.memory_mib)),
+        *("-accel", tcg if accel == "tcg" else "kvm"),
+        # Without ACPI a kernel learns only of the first core of each socket.
+        *("-smp", f"{boot.vcpus},sockets={boot.vcpus},cores=1,threads=1"),
+        *("-kernel", str(boot.kernel.image), "-initrd", str(initrd)),
+        *("-append", command_line(boot)),
+    ]
+    if boot.icount:
+        # sleep=off: an idle guest's clock jumps to its next timer instead of following the host's.
+        arguments += ["-icount", "shift=0,sleep=off"]
+    if boot.plugin is not None:
+        arguments += ["-plugin", boot.plugin]
+    return arguments
+
+
+def start(
+    arguments: Sequence[str],
+    *,
+    stdin: int | None = None,
+    stderr: int | None = subprocess.PIPE,
+    pass_fds: Sequence[int] = (),
+    new_session: bool = True,
+) -> subprocess.Popen[bytes]:
+    """Start QEMU so that it dies with this process, however that ends."""
+    parent = os.getpid()
+
+    def prepare() -> None:
+        child.die_with_parent(signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)  # it ended before it could be watched
+        # A QEMU that aborts, as with a KVM that does not fit, must not leave a core file.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    try:
+        return subprocess.Popen(
+            arguments,
+            stdin=stdin,
+            stdout=subprocess.DEVNULL if stderr == subprocess.PIPE else None,
+            stderr=stderr,
+            pass_fds=pass_fds,
+            # A session of its own: Ctrl-C in a terminal reaches us, and we end QEMU in order.
+            start_new_session=new_session,
+            preexec_fn=prepare,
+        )
+    except OSError as error:
+        raise NoQemu(f"{arguments[0]} cannot be started: {error.strerror}") from error
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that `start` made, and what it has started, and wait until it is gone.
+
+    Nothing in there is worth a gentle end: the guest has no disk.
+    """
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            process.kill()
+    process.wait()

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: MIT
+"""What a run of a case's kernels gave: the record that is kept, and how a reader sees it."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from contended import records
+from contended.errors import UsageError
+from contended.measure.results import number
+from contended.records import Record
+from contended.show import report
+from contended.show.lesson import Table
+
+SCHEMA = 1
+_WIDTH = 46
+_SEEN = 60
+_NOTE = 70
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where, when and with what the machines ran."""
+
+    cpu: str
+    cpus_allowed: list[int]
+    host_kernel: str
+    virtualized: str | None
+    qemu: str
+    accel: str
+    note: str
+    source: str
+    guest_compiler: str
+    contended: str
+    commit: str | None
+    load_1min: float
+    started: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelInfo:
+    """A kernel that was booted."""
+
+    variant: str
+    config: str
+    version: str
+    build_id: str
+    compiler: str
+    patches: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootRecord:
+    """One boot and all that its guest sent.
+
+    Attributes:
+        results: The guest's result lines as they came.
+        checks: Its smoke checks as they came.
+        failed: Why there is no whole report: panic, hang or error, and what; or empty.
+        splats: The first lines of the kernel's complaints.
+        excerpt: The console from the first complaint on, bounded; empty without one.
+        boot_s: From QEMU's start to the guest's first line, seconds.
+        wall_s: To its end, seconds.
+    """
+
+    variant: str
+    run: str
+    config: str
+    workload: str
+    args: dict[str, str]
+    cmdline: str
+    vcpus: int
+    icount: bool
+    repeat: int
+    accel: str
+    build_id: str
+    results: list[dict[str, Any]]
+    checks: list[dict[str, Any]]
+    failed: str
+    splats: list[str]
+    excerpt: str
+    boot_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeRecord:
+    """What was expected of a variant, what was seen, and whether it held.
+
+    Attributes:
+        seen: The median over the repeats, or the line of a text that was looked for.
+        low: The lowest of the repeats; None for a text.
+        high: The highest.
+        reason: Why it did not hold; empty if it did.
+        timed: Whether a busy host can spoil it.
+    """
+
+    variant: str
+    run: str
+    expected: str
+    condition: str
+    metric: str
+    seen: float | str | None
+    low: float | None
+    high: float | None
+    held: bool
+    reason: str
+    timed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRun(Record):
+    """A case's kernels, run and judged.
+
+    Attributes:
+        case: The slug.
+        vcpus: As asked for; runs may fix their own number.
+        repeats: Boots of each variant and run.
+        variants: Each variant's summary, by name.
+        kernels: What was booted.
+        boots: In the order they were made.
+        outcomes: In the file's order, then the smoke set's.
+        provenance: Where and how.
+        recorded: True for a reference run that was loaded.
+    """
+
+    case: str
+    vcpus: int
+    repeats: int
+    variants: dict[str, str]
+    kernels: list[KernelInfo]
+    boots: list[BootRecord]
+    outcomes: list[OutcomeRecord]
+    provenance: Provenance
+    schema: int = SCHEMA
+    recorded: bool = field(default=False)
+
+    @property
+    def held(self) -> bool:
+        """Whether all outcomes held; nothing expected is nothing held."""
+        return bool(self.outcomes) and all(outcome.held for outcome in self.outcomes)
+
+    @property
+    def misses(self) -> list[str]:
+        """A line for each outcome that did not hold."""
+        return [
+            f"variant {o.variant}, run {o.run}: {o.expected}: {o.reason}"
+            for o in self.outcomes
+            if not o.held
+        ]
+
+    @property
+    def first_miss(self) -> str:
+        """The first outcome that did not hold, in one line; empty if all held."""
+        if not self.outcomes:
+            return "nothing is expected of these variants"
+        return next(iter(self.misses), "")
+
+    def of(self, variant: str, run: str) -> list[BootRecord]:
+        """A variant's boots with a run, one for each repeat."""
+        return [boot for boot in self.boots if (boot.variant, boot.run) == (variant, run)]
+
+    def results(self, variant: str, run: str, label: str | None = None) -> list[dict[str, Any]]:
+        """The guest's result lines of `of`, optionally those with one label only."""
+        return [
+            result
+            for boot in self.of(variant, run)
+            for result in boot.results
+            if label in (None, result.get("label", ""))
+        ]
+
+    def seen(self, variant: str, metric: str, run: str | None = None) -> float:
+        """What an outcome saw, as a number: the median over the repeats.
+
+        Raises:
+            UsageError: no outcome looks at that metric of that variant, or it saw no number.
+        """
+        for outcome in self.outcomes:
+            if (outcome.variant, outcome.metric) == (variant, metric) and run in (
+                None,
+                outcome.run,
+            ):
+                if isinstance(outcome.seen, str) or outcome.seen is None:
+                    break
+                return outcome.seen
+        metrics = ", ".join(sorted({o.metric for o in self.outcomes if o.variant == variant}))
+        raise UsageError(f"no number {metric!r} of {self.case}/{variant}; there are: {metrics}")
+
+    def __repr__(self) -> str:
+        held = sum(outcome.held for outcome in self.outcomes)
+        return f"<{self.case} on {self.vcpus} vCPUs: {held} of {len(self.outcomes)} outcomes held>"
+
+    def __str__(self) -> str:
+        """The outcomes, the boots that failed, and where it all ran, as plain text."""
+        rows = [["variant", "run", "expected", "seen", "held"]]
+        for outcome in self.outcomes:
+            expected = textwrap.wrap(outcome.expected, _WIDTH) or [""]
+            seen = textwrap.wrap(_seen(outcome), _WIDTH) or [""]
+            held = "yes" if outcome.held else "NO"
+            for line, (left, right) in enumerate(zip_longest(expected, seen, fillvalue="")):
+                first = ("", "", "") if line else (outcome.variant, outcome.run, held)
+                rows.append([*first[:2], left, right, first[2]])
+        parts = [report.columns(rows)]
+        parts += [f"NOT HELD {miss}" for miss in self.misses]
+        parts += [
+            f"FAILED {boot.variant}, run {boot.run}, repeat {boot.repeat + 1}: {boot.failed}"
+            for boot in self.boots
+            if boot.failed
+        ]
+        return "\n\n".join([*parts, self._where()])
+
+    def _repr_html_(self) -> str:
+        what = "recorded reference run" if self.recorded else "run now"
+        return Table(
+            f"{self.case} on a real kernel ({what}; {self._where()})",
+            ("variant", "expected", "seen", "condition", "outcome"),
+            [
+                (o.variant, o.expected, _seen(o), o.condition, "held" if o.held else "did not hold")
+                for o in self.outcomes
+            ],
+        )._repr_html_()
+
+    def _where(self) -> str:
+        from_ = self.provenance
+        # Why it is not KVM, as far as it fits; `contended kernel doctor` has all of it.
+        note = textwrap.shorten(from_.note, _NOTE, placeholder=" ...")
+        accel = f"{from_.accel} ({note})" if note else from_.accel
+        repeats = "1 repeat" if self.repeats == 1 else f"{self.repeats} repeats"
+        return (
+            f"Linux {from_.source}, QEMU {from_.qemu}, {accel}, {self.vcpus} vCPUs, {repeats}, "
+            f"on {from_.cpu}, {from_.seconds:.0f} s"
+        )
+
+
+def load(path: Path) -> KernelRun:
+    """Read a saved run; `recorded` is set.
+
+    Raises:
+        ContendedError: the file is missing, is not JSON, or does not fit the schema.
+    """
+    return replace(records.load(KernelRun, path, "outcomes", SCHEMA, "run it again"), recorded=True)
+
+
+def _seen(outcome: OutcomeRecord) -> str:
+    if outcome.seen is None:
+        return f"nothing ({outcome.reason})"
+    if isinstance(outcome.seen, str):
+        return textwrap.shorten(outcome.seen, _SEEN, placeholder=" ...") or "no such line"
+    text = f"{outcome.metric} {number(outcome.seen)}"
+    if outcome.low is not None and outcome.high is not None and outcome.low != outcome.high:
+        text += f" ({number(outcome.low)} to {number(outcome.high)})"
+    return text

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: MIT
+"""What the plugin (`csrc/qemu/coherence.c`) wrote about a run: read, and checked to add up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from contended import records
+from contended.errors import ContendedError
+
+ABI = 1
+
+Count = Annotated[int, Field(ge=0)]
+Mode = Literal["system", "user"]
+
+
+class BadReport(ContendedError):
+    """The plugin's report is missing, damaged, or another version's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A count of what user code and what kernel code did."""
+
+    user: Count
+    kernel: Count
+
+    @property
+    def total(self) -> int:
+        """Both together."""
+        return self.user + self.kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """What one vCPU (in user mode: one thread) did in the region.
+
+    Attributes:
+        ops: Operations that it marked as done.
+        instructions: Executed; each iteration of a string instruction is one.
+        loads: Loads from memory, not from devices.
+        stores: Stores; an atomic read-modify-write is one store.
+        hitm_loads: Loads that found the line modified in another cache.
+        hitm_stores: Stores that did.
+        invalidations: Stores that took unmodified copies away from other caches.
+        waits: How often it waited for the slower ones.
+        escapes: How often it went on because nobody made progress.
+    """
+
+    ops: Count
+    instructions: Split
+    loads: Split
+    stores: Split
+    hitm_loads: Split
+    hitm_stores: Split
+    invalidations: Split
+    waits: Count
+    escapes: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A cache line that moved between caches, with all accesses to it in the region.
+
+    Attributes:
+        address: Of its first byte: physical in system mode, virtual in user mode.
+        vaddr: A virtual address that it was seen at, the kernel's if there was one.
+    """
+
+    address: Count
+    vaddr: Count
+    loads: Count
+    stores: Count
+    hitm_loads: Count
+    hitm_stores: Count
+    invalidations: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One instruction at one offset of a line, where something happened to it.
+
+    Its loads and stores are those to which something happened, and, once the line has seen 32
+    events, all others; so they are at least the events, and on a contended line nearly all.
+
+    Attributes:
+        line: Index into the region's lines.
+        offset: Bytes from the line's first byte to the first byte accessed.
+        pc: The instruction's virtual address.
+        kernel: Whether that is in the kernel's half.
+    """
+
+    line: Count
+    offset: Count
+    pc: Count
+    kernel: bool
+    loads: Count
+    stores: Count
+    hitm_loads: Count
+    hitm_stores: Count
+    invalidations: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """How often the instruction at an address was executed in the region."""
+
+    pc: Count
+    executions: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """What the counting cost.
+
+    Attributes:
+        lines: Lines touched.
+        line_bytes: Memory for their states.
+        site_bytes: Memory for what instructions did to shared lines.
+        fixed_bytes: Address space of the table that finds a line.
+    """
+
+    lines: Count
+    line_bytes: Count
+    site_bytes: Count
+    fixed_bytes: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One marked region; it is not `complete` if QEMU ended before the region did."""
+
+    complete: bool
+    cpus: tuple[Cpu, ...]
+    lines: tuple[Line, ...]
+    sites: tuple[Site, ...]
+    directory: Directory
+    pcs: tuple[Watched, ...]
+
+    @property
+    def ops(self) -> int:
+        """Operations that all vCPUs have marked as done."""
+        return sum(cpu.ops for cpu in self.cpus)
+
+    @property
+    def hitm(self) -> int:
+        """Loads and stores that found their line modified in another cache."""
+        return sum(cpu.hitm_loads.total + cpu.hitm_stores.total for cpu in self.cpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the plugin wrote.
+
+    Attributes:
+        abi: The version of this format.
+        plugin_api: Of QEMU's plugin interface, which the plugin was compiled for.
+        target: The architecture that was emulated.
+        mode: "system" or "user".
+        vcpus: vCPUs, or the most threads that there were at a time.
+        line: Bytes of a cache line.
+        quantum: Instructions that a vCPU may be ahead; 0: any number.
+        regions: In the order in which they ended.
+    """
+
+    abi: Count
+    plugin_api: Count
+    target: str
+    mode: Mode
+    vcpus: Count
+    line: Count
+    quantum: Count
+    regions: tuple[Region, ...]
+
+
+def load(path: Path, *, regions: int = 1) -> Report:
+    """Read and check the plugin's report.
+
+    Args:
+        path: The file that `out` named.
+        regions: How many regions there must be at least, all of them complete.
+
+    Raises:
+        BadReport: there is no report (QEMU was killed, or never loaded the plugin), it is damaged
+            or another version's, or it lacks a region; the message says which.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise BadReport(
+            f"the profiler has left no report ({error.strerror}): QEMU was killed or did not start"
+        ) from error
+    report = parse(text)
+    if len(report.regions) < regions:
+        raise BadReport(
+            f"the run has {len(report.regions)} marked regions instead of {regions}: "
+            "the workload ended before it began to measure"
+        )
+    for number, region in enumerate(report.regions, 1):
+        if regions and not region.complete:
+            raise BadReport(
+                f"region {number} was not finished: the workload ended while it measured"
+            )
+    return report
+
+
+def parse(text: bytes) -> Report:
+    """Make a report of its JSON.
+
+    Raises:
+        BadReport: something is missing, unknown or of another type, or does not add up; or it is
+            another version's.
+    """
+    try:
+        found = json.loads(text)
+        abi = found.get("abi") if isinstance(found, dict) else None
+        if abi != ABI:
+            raise BadReport(f"the profiler's report is of version {abi}, not {ABI}: build it again")
+        report: Report = records.adapter(Report).validate_json(text, strict=True, extra="forbid")
+        for region in report.regions:
+            _check(region)
+    except ValidationError as error:
+        raise BadReport(f"the profiler's report is damaged: {records.mistake(error)}") from error
+    except ValueError as error:
+        raise BadReport(f"the profiler's report is damaged: {error}") from error
+    return report
+
+
+def _check(region: Region) -> None:
+    for name in ("hitm_loads", "hitm_stores", "invalidations"):
+        total = sum(getattr(cpu, name).total for cpu in region.cpus)
+        lines = sum(getattr(line, name) for line in region.lines)
+        sites = sum(getattr(site, name) for site in region.sites)
+        if not total == lines == sites:
+            raise ValueError(f"{name}: {total} of all vCPUs, {lines} of lines, {sites} of sites")
+    if any(site.line >= len(region.lines) for site in region.sites):
+        raise ValueError("a site is of no line")
