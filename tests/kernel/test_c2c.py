@@ -15,6 +15,7 @@ import pytest
 from ctools import C, execute
 
 from contended import cc
+from contended.commands import c2c as command
 from contended.errors import ContendedError, UsageError
 from contended.kernel import build, c2c, source
 from contended.kernel.build import Kernel
@@ -128,7 +129,7 @@ def test_no_table_without_a_whole_region(image: Image, tmp_path: Path) -> None:
 
 def parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    c2c.fill(parser)
+    command.fill(parser)
     return parser.parse_args(arguments)
 
 

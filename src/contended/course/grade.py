@@ -17,20 +17,22 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contended import machine, records
-from contended.commands.commandline import Progress
+from contended import child, machine, records
 from contended.course import feedback, grades, lab, sandbox, submission
 from contended.course.grades import Grade
 from contended.course.lab import Lab
 from contended.course.worker import Task
 from contended.errors import ContendedError, UsageError
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and of how much."""
 
 RECIPE = 1
 """Raised when everything must be graded anew although nobody's work has changed."""
@@ -281,8 +283,8 @@ _running: set[subprocess.Popen[bytes]] = set()
 def _end_all(kind: type[BaseException] | None, *_: object) -> None:
     """When grading is broken off, those who grade are in sessions of their own and go on."""
     if kind is not None:
-        for child in list(_running):
-            child.terminate()
+        for process in list(_running):
+            process.terminate()
 
 
 def in_process(text: str, deadline_s: float) -> Graded:
@@ -292,27 +294,23 @@ def in_process(text: str, deadline_s: float) -> Graded:
         (place / "task.json").write_text(text)
         log = place / "log"
         with log.open("wb") as stream:
-            child = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "contended.course.worker", str(place / "task.json")],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
                 start_new_session=True,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-                    "TMPDIR": scratch,
-                },
+                env={**child.environment(), "TMPDIR": scratch},
             )
-            _running.add(child)
+            _running.add(process)
             try:
-                child.wait(deadline_s)
+                process.wait(deadline_s)
                 late = False
             except subprocess.TimeoutExpired:
                 late = True
             finally:
-                _running.discard(child)
-                _end(child)
+                _running.discard(process)
+                _end(process)
         with suppress(OSError):
             book = place / "autograded.ipynb"
             return Graded(
@@ -324,18 +322,18 @@ def in_process(text: str, deadline_s: float) -> Graded:
         with suppress(OSError):
             return Graded(failed=(place / "failed.txt").read_text())
         said = log.read_text(errors="replace").strip().splitlines()
-        why = said[-1] if said else f"it ended with status {child.returncode}"
+        why = said[-1] if said else f"it ended with status {process.returncode}"
         return Graded(failed=f"the grader's process failed: {why[:500]}")
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    if child.poll() is None:
-        child.terminate()
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            child.wait(_CLEAN_UP_S)
+            process.wait(_CLEAN_UP_S)
     with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def one(about: Lab, taken: submission.Taken, *, student: str, unsafe: bool) -> Grade:
