@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 
 from contended import register
-from contended.show import report
+from contended.show.table import columns
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -25,5 +25,5 @@ def _cases(args: argparse.Namespace) -> int:
         return 0
     rows = [["chapter", "slug", "title"]]
     rows += [[f"{case.chapter:02}", case.slug, case.title] for case in known]
-    sys.stdout.write(report.columns(rows) + "\n")
+    sys.stdout.write(columns(rows) + "\n")
     return 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from contended.commands import commandline
 from contended.errors import UsageError
-from contended.show import report
+from contended.show.table import columns
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def _check(args: argparse.Namespace) -> int:
     found = check(args.lab)
     if found is None:
         raise UsageError("this is being graded: there is nothing to check")
-    sys.stdout.write(found.text() + "\n")
+    sys.stdout.write(repr(found) + "\n")
     return 0 if found.passed else 1
 
 
@@ -111,7 +111,7 @@ def _grade(args: argparse.Namespace) -> int:
         return 128 + signal.SIGINT
     rows = [["student", "lab", "earned", "points"]]
     rows += [[g.student, g.lab, "?" if g.failed else str(g.earned), str(g.points)] for g in found]
-    sys.stdout.write(report.columns(rows) + "\n")
+    sys.stdout.write(columns(rows) + "\n")
     failed = [g for g in found if g.failed]
     for each in failed:
         sys.stderr.write(f"contended: {each.student}, {each.lab}: not graded: {each.failed}\n")
@@ -133,7 +133,7 @@ def _prove(args: argparse.Namespace) -> int:
                 seconds = f"{got.seconds:.1f}"
                 rows.append([about.slug, proof.name, str(got.earned), str(got.points), seconds])
                 misses += [f"{about.slug}, {miss}" for miss in proof.misses]
-    sys.stdout.write(report.columns(rows) + "\n")
+    sys.stdout.write(columns(rows) + "\n")
     for miss in misses:
         sys.stderr.write(f"contended: {miss}\n")
     return 1 if misses else 0

@@ -16,7 +16,7 @@ from contended.errors import ContendedError, UsageError
 from contended.kernel import boot, build, fetch, health, source, variants
 from contended.kernel.build import Progress
 from contended.kernel.variants import Variant
-from contended.show import report
+from contended.show.table import columns
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +124,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 def _doctor(_: argparse.Namespace) -> int:
     checks = health.examine()
     rows = [["ok" if c.ok else ("--" if c.optional else "NO"), c.name, c.detail] for c in checks]
-    sys.stdout.write(report.columns(rows) + "\n")
+    sys.stdout.write(columns(rows) + "\n")
     lacking = sorted({package for check in checks for package in check.packages})
     if lacking:
         advice = packages.advice([p for p in packages.PACKAGES if p.name in lacking])
@@ -151,7 +151,7 @@ def _list(_: argparse.Namespace) -> int:
                 if each.name == variant.name
             ]
             rows.append([str(variant), " ".join(configs), variant.summary])
-    sys.stdout.write(report.columns(rows) + "\n")
+    sys.stdout.write(columns(rows) + "\n")
     return 0
 
 

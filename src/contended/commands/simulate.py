@@ -55,7 +55,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
 def simulate(args: argparse.Namespace) -> int:
     """Run the command; the exit status is 0, and anything else is an exception."""
     from contended.records import write_whole
-    from contended.show import report
+    from contended.show.table import columns
     from contended.simulate import cases, predict, sweep
 
     if not 1 <= args.seeds <= MAX_SEEDS:
@@ -81,7 +81,7 @@ def simulate(args: argparse.Namespace) -> int:
         write_whole(args.json, frame.to_json(orient="records", indent=2) + "\n")
     if args.json == commandline.STDOUT:
         return 0
-    sys.stdout.write(report.columns(table(frame)) + "\n")
+    sys.stdout.write(columns(table(frame)) + "\n")
     if args.published:
         sys.stdout.write("\n" + predict.prediction(_case(args.slug)).text + "\n")
     return 0

@@ -22,7 +22,8 @@ from contended.profile import coherence
 from contended.profile.coherence import Line, Profiles
 from contended.show import claims, lesson
 from contended.show.claims import Claim
-from contended.show.lesson import Box, Table
+from contended.show.lesson import Box
+from contended.show.table import Table
 
 VCPUS = 2
 """Of the machine that a chapter boots when the book is built."""

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from contended.measure.results import number
-from contended.show import report
+from contended.show.table import columns
 
 if TYPE_CHECKING:
     from contended.kernel.run import KernelRun, OutcomeRecord
@@ -35,7 +35,7 @@ def text(run: KernelRun) -> str:
                     ("yes" if outcome.held else "NO") if first else "",
                 ]
             )
-    parts = [report.columns(rows)]
+    parts = [columns(rows)]
     parts += [f"NOT HELD {miss}" for miss in run.misses]
     parts += [
         f"FAILED {boot.variant}, run {boot.run}, repeat {boot.repeat + 1}: {boot.failed}"

@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -24,8 +24,9 @@ from contended.measure import TooFewCpus, native, results
 from contended.measure.results import Measurement
 from contended.measure.runner import RunFailed
 from contended.measure.today import NotAllowed
-from contended.show import claims, report
+from contended.show import claims
 from contended.show.claims import RECORD, Claim
+from contended.show.table import Table
 
 RECORDED = "CONTENDED_RECORDED"
 """Set to 1 to show the reference runs, which are the same on any machine, and measure nothing."""
@@ -305,25 +306,3 @@ class Neighbour:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A small table: a caption, column heads and rows of ready-made text."""
-
-    caption: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-
-    def _repr_html_(self) -> str:
-        def cells(row: Sequence[Any], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{escape(str(c))}</{tag}>" for c in row) + "</tr>"
-
-        return (
-            f'<table class="table"><caption>{escape(self.caption)}</caption>'
-            f"<thead>{cells(self.head, 'th')}</thead>"
-            f"<tbody>{''.join(cells(row, 'td') for row in self.rows)}</tbody></table>"
-        )
-
-    def __repr__(self) -> str:
-        return report.columns([list(map(str, self.head)), *[list(map(str, r)) for r in self.rows]])
