@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from contended.course import job, lab
+from contended.course import grade, job, lab, sandbox, submission
 from contended.course.grades import Grade
 from contended.errors import ContendedError, UsageError
 from contended.show.table import Table
@@ -60,8 +60,6 @@ def check(folder: str | Path = ".") -> Checked | None:
     """
     if job.current() is not None:
         return None
-    from contended.course import grade, sandbox, submission
-
     place = Path(folder).resolve()
     if not (place / "lab.toml").is_file():
         raise UsageError(f"{place} holds no lab: name the folder with its lab.toml")

@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from contended.course import job, lab, notebook, release, submission
+from contended.course import job, lab, notebook, release, sandbox, submission
 from contended.course.lab import Lab
 from contended.course.submission import Taken
 
 with notebook.quiet():
     from nbgrader.preprocessors import Execute
+    from nbgrader.utils import determine_grade
 
 CELL_S = 60
 """What a test may take, all its questions together."""
@@ -42,8 +43,6 @@ class InSandbox(Tests):
 
     def preprocess(self, nb: Any, resources: Any, km: Any = None) -> tuple[Any, Any]:
         """Execute a notebook of `autograded/`, which nbgrader has put in order already."""
-        from contended.course import sandbox
-
         sandbox.require(False)
         about = lab.load(lab.folder() / str(resources["metadata"]["name"]))
         texts = {notebook.grade_id(c): str(c.source) for c in nb.cells if notebook.is_student(c)}
@@ -118,8 +117,6 @@ def silent() -> logging.Logger:
 
 def points(cell: Any) -> Sequence[float]:
     """What nbgrader gives for an executed test, and what it could give."""
-    from nbgrader.utils import determine_grade
-
     with notebook.quiet():
         earned, most = determine_grade(cell, silent())
     return earned, most

@@ -30,6 +30,7 @@ from contended.course.grades import Grade
 from contended.course.lab import Lab
 from contended.course.worker import Task
 from contended.errors import ContendedError, UsageError
+from contended.simulate import sweep
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
@@ -260,8 +261,6 @@ def _submit(pool: ThreadPoolExecutor, task: Task, kinds: dict[str, str]) -> Futu
 def _on_cluster(
     tasks: Sequence[Task], kinds: dict[str, str], address: str
 ) -> Iterator[tuple[Task, Graded]]:
-    from contended.simulate import sweep
-
     distributed = sweep.require_distributed()
     with sweep.connected(distributed, address, len(tasks)) as client:
         futures: dict[Any, Task] = {

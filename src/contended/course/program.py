@@ -20,6 +20,7 @@ from typing import Any, Literal
 from contended import cc
 from contended.course import job, lab, sandbox
 from contended.course.ask import StudentError
+from contended.course.box import Limits
 from contended.course.lab import CRules, Lab
 from contended.errors import ContendedError, UsageError
 
@@ -44,7 +45,7 @@ _PLACED = re.compile(r"\b(?:__)?(section|alias|ifunc|symver|weakref|naked)(?:__)
 _ATTRIBUTE = re.compile(r"\b__attribute(?:__)?\s*\(\(.*?\)\)", re.S)
 _INCLUDE = re.compile(r"^\s*(?:#|%:|\?\?=)\s*include\b\s*(.*?)\s*$", re.M)
 _LINE = re.compile(r"^\s*(?:#|%:|\?\?=)\s*(?:line\b|\d)", re.M)
-_COMPILING = sandbox.Limits(wall_s=60, cpu_s=60, memory=2 << 30, output=64 << 20)
+_COMPILING = Limits(wall_s=60, cpu_s=60, memory=2 << 30, output=64 << 20)
 
 Sanitizer = Literal["thread", "address"]
 
@@ -113,11 +114,11 @@ class Program:
         done = sandbox.run(
             ["./program", *map(str, args)],
             files={"program": self.binary},
-            limits=sandbox.Limits(
+            limits=Limits(
                 wall_s=deadline_s,
                 cpu_s=round(4 * deadline_s) + 1,
                 # A sanitizer's shadow is reserved, not used.
-                address_space=0 if self.sanitize else sandbox.Limits().address_space,
+                address_space=0 if self.sanitize else Limits().address_space,
             ),
             stdin=stdin.encode(),
             unsafe=self.unsafe,

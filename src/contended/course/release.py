@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import nbformat
+
 from contended import tree
 from contended.course import lab, notebook
 from contended.course.lab import Lab
@@ -123,8 +125,6 @@ def _lines(name: str, content: bytes) -> list[str]:
     text = content.decode(errors="replace")
     if not name.endswith(".ipynb"):
         return text.splitlines()
-    import nbformat
-
     book: Any = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
     lines = []
     for cell in book.cells:

@@ -28,6 +28,10 @@ PR_SET_CHILD_SUBREAPER = 36
 # A real-time thread that computes for so long without a pause has run away: a run plans for at
 # most 0.9 s (CT_FIFO_BUDGET_NS in csrc/harness.h).
 RT_LIMIT_US = 1_900_000
+_CAUSES = {
+    "SIGXCPU": "a real-time thread ran away",
+    "SIGKILL": "a real-time thread ran away, or memory ran out",
+}
 
 
 def main() -> int:
@@ -69,7 +73,7 @@ def _in_fork(ffi: Any, request: dict[str, Any]) -> dict[str, Any]:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         late = number in (signal.SIGXCPU, signal.SIGKILL)
-        return {"failed": f"was killed by {_signal_name(number)}", "late": late}
+        return {"failed": child.death(number, **_CAUSES), "late": late}
     if not text:
         return {"failed": f"ended early with exit status {os.waitstatus_to_exitcode(status)}"}
     answer: dict[str, Any] = json.loads(text)
@@ -103,37 +107,12 @@ def _end_descendants() -> None:
         while True:
             if os.waitpid(-1, os.WNOHANG)[0]:
                 continue
-            for each in _children():
-                os.kill(each, signal.SIGKILL)  # not reaped yet, so the number is still its own
+            for pid, (_, parent, *_) in child.processes():
+                if int(parent) == os.getpid():
+                    os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
             time.sleep(0.001)
     except ChildProcessError:
         return  # there is none, as after every well-behaved model
-
-
-def _children() -> list[int]:
-    me, found = str(os.getpid()), []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # "pid (name) state ppid ...": the name may hold anything, brackets and blanks too
-            parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
-        except OSError:
-            continue  # ended meanwhile
-        if parent == me:
-            found.append(int(stat.parent.name))
-    return found
-
-
-def _signal_name(number: int) -> str:
-    name = signal.Signals(number).name
-    meaning = {
-        "SIGSEGV": "it used memory that is not there",
-        "SIGBUS": "it used memory that is not there",
-        "SIGABRT": "it, or a checker, gave up",
-        "SIGFPE": "a division by zero, most likely",
-        "SIGXCPU": "a real-time thread ran away",
-        "SIGKILL": "a real-time thread ran away, or memory ran out",
-    }
-    return f"{name} ({meaning[name]})" if name in meaning else name
 
 
 def _fork_main(ffi: Any, request: dict[str, Any], writing: int, parent: int) -> None:
