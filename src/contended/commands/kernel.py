@@ -13,7 +13,7 @@ from pathlib import Path
 from contended import packages
 from contended.commands import commandline
 from contended.errors import ContendedError, UsageError
-from contended.kernel import boot, build, fetch, health, source, variants
+from contended.kernel import boot, build, fetch, health, run, shell, source, table, variants
 from contended.kernel.build import Progress
 from contended.kernel.variants import Variant
 from contended.show.table import columns
@@ -97,8 +97,6 @@ def kernels_of(names: Sequence[str]) -> list[tuple[Variant, str]]:
     Raises:
         UsageError: there is no such case or variant.
     """
-    from contended.kernel import run
-
     found: dict[tuple[str, str], tuple[Variant, str]] = {}
     for name in names or variants.slugs():
         slug, slash, one = name.partition("/")
@@ -197,8 +195,6 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from contended.kernel import run, table
-
     run.check(args.vcpus, args.repeats)
     run.plan(args.slug, args.variants)  # a mistake in the call is said before anything is done
     if args.json is not None:
@@ -225,8 +221,6 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _shell(args: argparse.Namespace) -> int:
-    from contended.kernel import run, shell
-
     run.check(args.vcpus, 1)
     variant = variants.pick(args.name)
     shell.check_terminal()

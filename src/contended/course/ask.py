@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from contended.course import job, sandbox, student
@@ -83,18 +82,13 @@ class Session:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._leave()
 
     def _leave(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.__exit__(None, None, None)
+            process.__exit__()
 
     def call(
         self, function: str, /, *args: Any, deadline_s: float | None = None, **kwargs: Any

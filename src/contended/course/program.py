@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
 from contended import cc
 from contended.course import job, lab, sandbox
 from contended.course.ask import StudentError
@@ -256,9 +259,6 @@ def _lines_of(name: str, preprocessed: str) -> Iterator[str]:
 
 def _symbols(made: bytes, rules: CRules) -> Iterator[str]:
     """What an object file has that it may not have."""
-    from elftools.common.exceptions import ELFError
-    from elftools.elf.elffile import ELFFile
-
     try:
         elf = ELFFile(io.BytesIO(made))
         for section in elf.iter_sections():

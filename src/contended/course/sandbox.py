@@ -24,7 +24,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from contended import child
@@ -175,12 +174,7 @@ class Process:
         )
         return before + self._command, None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._kill()
         self._watcher.join()

@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from contended import child
+from contended import child, records
 from contended.errors import ContendedError
 
 # What a run may take beyond what it plans, for a machine that is busy with other things.
@@ -119,12 +118,7 @@ class Runner:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         host, self._child = self._child, None
         assert host is not None
         host.terminate()  # it ends whatever a model has started, then itself
@@ -152,7 +146,8 @@ class Runner:
             answer = self._ask(
                 {"library": str(library), "config": asdict(config), "deadline_s": deadline_s}
             )
-        return Run(**{**answer, "phases": [Phase(**phase) for phase in answer["phases"]]})
+        run: Run = records.adapter(Run).validate_python(answer)
+        return run
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
