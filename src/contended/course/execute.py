@@ -68,15 +68,12 @@ def told(about: Lab, taken: Taken, *, unsafe: bool) -> Iterator[Path]:
         places = {name: Path(scratch) / name for name in ("work", "taken", "given")}
         for place in places.values():
             place.mkdir()
-        for name, content in release.material(about):
-            target = places["work"] / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-            # Student code finds no files of its own: those are compiled, not read.
-            if "/" not in name and name not in about.files:
-                (places["given"] / name).write_bytes(content)
-        for name, content in taken.files.items():
-            (places["taken"] / name).write_bytes(content)
+        given = dict(release.material(about))
+        release.write_files(places["work"], given)
+        # Student code finds no files of its own: those are compiled, not read.
+        hidden = {name for name in given if "/" in name or name in about.files}
+        release.write_files(places["given"], {n: given[n] for n in given.keys() - hidden})
+        release.write_files(places["taken"], taken.files)
         what = job.Job(
             lab=str(about.folder),
             taken=str(places["taken"]),
@@ -85,12 +82,12 @@ def told(about: Lab, taken: Taken, *, unsafe: bool) -> Iterator[Path]:
             unsafe=unsafe,
         )
         what.save(Path(scratch) / "job.json")
-        given = {
+        environ = {
             job.VARIABLE: str(Path(scratch) / "job.json"),
             # Start-up files of whoever grades are no part of the tests.
             "IPYTHONDIR": str(Path(scratch) / "ipython"),
         }
-        with _environment(given):
+        with _environment(environ):
             yield places["work"]
 
 

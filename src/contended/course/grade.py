@@ -28,6 +28,7 @@ from contended import child, machine, records
 from contended.course import feedback, grades, lab, sandbox, submission
 from contended.course.grades import Grade
 from contended.course.lab import Lab
+from contended.course.submission import Taken
 from contended.course.worker import Task
 from contended.errors import ContendedError, UsageError
 from contended.simulate import sweep
@@ -99,7 +100,8 @@ def run(
         for about in chosen:
             same = about.digest()
             for student in students:
-                task = _task(about, same, student, submissions, unsafe)
+                taken = _taken(about, submissions / student)
+                task = _task(about, same, student, taken, unsafe)
                 old = _graded_before(out, student, about)
                 if old is not None and old.digest == task.digest and not old.failed:
                     found[student, about.slug] = old
@@ -146,10 +148,7 @@ def _students(submissions: Path, out: Path) -> list[str]:
     return names
 
 
-def _task(about: Lab, same: str, student: str, submissions: Path, unsafe: bool) -> Task:
-    folder = submissions / student
-    # A link here would show one student's work as another's.
-    taken = submission.take(about, folder if folder.is_symlink() else folder / about.slug)
+def _task(about: Lab, same: str, student: str, taken: Taken, unsafe: bool) -> Task:
     return Task(
         student=student,
         lab=str(about.folder),
@@ -158,6 +157,11 @@ def _task(about: Lab, same: str, student: str, submissions: Path, unsafe: bool) 
         taken=taken,
         unsafe=unsafe,
     )
+
+
+def _taken(about: Lab, folder: Path) -> Taken:
+    # A link here would show one student's work as another's.
+    return submission.take(about, folder if folder.is_symlink() else folder / about.slug)
 
 
 def _graded_before(out: Path, student: str, about: Lab) -> Grade | None:
@@ -335,17 +339,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def one(about: Lab, taken: submission.Taken, *, student: str, unsafe: bool) -> Grade:
+def one(about: Lab, taken: Taken, *, student: str, unsafe: bool) -> Grade:
     """Grade one submission now; nothing is written."""
-    same = about.digest()
-    what = Task(
-        student=student,
-        lab=str(about.folder),
-        digest=taken.digest(about.slug, same, str(RECIPE), str(unsafe)),
-        lab_digest=same,
-        taken=taken,
-        unsafe=unsafe,
-    )
+    what = _task(about, about.digest(), student, taken, unsafe)
     answer = in_process(what.to_json(), DEADLINE_S[about.kind])
     if answer.failed:
         raise ContendedError(f"{about.slug} could not be graded: {answer.failed}")

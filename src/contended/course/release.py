@@ -199,17 +199,20 @@ def run(out: Path, names: Sequence[str] | None = None, *, nbgrader: bool = False
 def _write_source(place: Path, about: Lab, copy: Mapping[str, bytes]) -> None:
     """What nbgrader makes its own release of: it strips notebooks, and nothing else."""
     shutil.rmtree(place, ignore_errors=True)
-    for name, content in copy.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_bytes(content)
+    write_files(place, copy)
     shutil.copyfile(about.notebook, place / about.notebook.name)
 
 
-def _write(place: Path, about: Lab, copy: Mapping[str, bytes]) -> None:
-    for name, content in copy.items():
-        file = place / about.slug / name
+def write_files(place: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files below a folder, by their names relative to it."""
+    for name, content in contents.items():
+        file = place / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
+
+
+def _write(place: Path, about: Lab, copy: Mapping[str, bytes]) -> None:
+    write_files(place / about.slug, copy)
     packed = place / f"{about.slug}.zip"
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(copy.items()):
