@@ -42,6 +42,7 @@ style: $(VENV)/.dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	PYTHONPATH=src $(PY) -c 'from importlinter import cli; cli.lint_imports_command()' --no-cache
 
 # The server's root is the whole tree, so that the models' C can be edited beside the chapters.
 lab: $(VENV)/.book ## open the chapters in JupyterLab

@@ -413,7 +413,7 @@ def test_what_a_model_starts_does_not_outlive_it(cli: Cli, variant: str) -> None
 def _in_a_run(cli: Cli, *, name: str | None = None) -> bool:
     """Do the process that runs models, its fork and, if asked for, one called `name` live?"""
     alive = cli.alive().values()
-    return sum("contended.child" in a for a in alive) >= 2 and (
+    return sum("contended.measure.host" in a for a in alive) >= 2 and (
         name is None or any(a.startswith(f"{name}:") for a in alive)
     )
 

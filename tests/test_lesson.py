@@ -16,6 +16,7 @@ from contended.measure import TooFewCpus, measure, results
 from contended.measure.results import Failure, Measurement
 from contended.measure.runner import RunFailed
 from contended.show import claims, lesson
+from contended.show.table import Table
 
 
 @pytest.fixture(scope="module")
@@ -206,12 +207,12 @@ def test_a_box_escapes_what_it_is_given() -> None:
 
 
 def test_a_table_escapes_and_aligns() -> None:
-    table = lesson.Table(EVIL, ["a", EVIL], [[1, EVIL]])
+    table = Table(EVIL, ["a", EVIL], [[1, EVIL]])
     html = table._repr_html_()
     assert "<script" not in html
     assert html.count("&lt;script&gt;") == 3
     assert "<td>1</td>" in html
-    plain = repr(lesson.Table("c", ["name", "n"], [["x", 10], ["longer", 2]]))
+    plain = repr(Table("c", ["name", "n"], [["x", 10], ["longer", 2]]))
     assert plain.splitlines() == ["name    n", "x       10", "longer  2"]
 
 

@@ -30,7 +30,7 @@ from contended import stats
 from contended.errors import ContendedError, UsageError
 from contended.measure import results
 from contended.measure.results import Measurement, Sample
-from contended.show import plot
+from contended.show import canvas, curves, plot
 
 MEDIANS = {
     ("before", "calm"): 8.4e6,
@@ -74,14 +74,14 @@ POINTS = ([1, 1, 2, 2, 4, 4, 8, 8], [1.0e6, 1.1e6, 1.8e6, 1.7e6, 2.9e6, 2.8e6, 3
 CACHE_LINE = "One-way cost of handing over a cache line"
 
 
-def _think_time() -> plot.Plot:
+def _think_time() -> canvas.Plot:
     series = {"before": [[9e6, 1e7], [2e6, 4e6]], "after": [[1e7], [6e6, 7e6, 8e6]]}
-    return plot.sweep([0, 55], series, "think time (ns)", "operations/s", "Think time")
+    return curves.sweep([0, 55], series, "think time (ns)", "operations/s", "Think time")
 
 
-def _spin_bound() -> plot.Plot:
+def _spin_bound() -> canvas.Plot:
     series = {"ticket": [[99.0], [81.0], [33.0], [0.02]], "queued": [[98.0], [80.0], [], [0.03]]}
-    return plot.sweep(
+    return curves.sweep(
         [0, 1, 5, 1000],
         series,
         "spin bound (iterations)",
@@ -94,7 +94,7 @@ def _spin_bound() -> plot.Plot:
 
 
 #: By name: what draws it, words of the axis labels, and medians that its alt text must say.
-FIGURES: dict[str, tuple[Callable[[], plot.Plot], str, str, list[str]]] = {
+FIGURES: dict[str, tuple[Callable[[], canvas.Plot], str, str, list[str]]] = {
     "throughput": (
         lambda: plot.throughput(measurement()),
         "threads",
@@ -140,13 +140,13 @@ FIGURES: dict[str, tuple[Callable[[], plot.Plot], str, str, list[str]]] = {
         ["after / before, 2 threads, after: 62.2 times"],
     ),
     "matrix": (
-        lambda: plot.matrix([[None, 31.2], [162.0, None]], [0, 3], "ns", CACHE_LINE),
+        lambda: curves.matrix([[None, 31.2], [162.0, None]], [0, 3], "ns", CACHE_LINE),
         "to CPU",
         "from CPU",
         ["2 pairs, median 96.6 ns", "lowest 31.2 ns from CPU 0 to 3", "highest 162 ns from CPU 3"],
     ),
     "large matrix": (
-        lambda: plot.matrix(
+        lambda: curves.matrix(
             [[math.nan if i == j else 30.0 + i for i in range(64)] for j in range(64)],
             range(64),
             "ns",
@@ -170,7 +170,7 @@ FIGURES: dict[str, tuple[Callable[[], plot.Plot], str, str, list[str]]] = {
         ["at 1 thousand median 0.02", "at 5 no sample"],
     ),
     "usl": (
-        lambda: plot.usl(*POINTS, stats.usl_fit(*POINTS), "Universal Scalability Law"),
+        lambda: curves.usl(*POINTS, stats.usl_fit(*POINTS), "Universal Scalability Law"),
         "threads",
         "operations/s",
         ["at 4 threads median 2.85 million", "sigma 0.", "kappa 0.", "peak at "],
@@ -179,11 +179,11 @@ FIGURES: dict[str, tuple[Callable[[], plot.Plot], str, str, list[str]]] = {
 
 
 @pytest.fixture(params=FIGURES, scope="module")
-def drawn(request: pytest.FixtureRequest) -> tuple[str, plot.Plot]:
+def drawn(request: pytest.FixtureRequest) -> tuple[str, canvas.Plot]:
     return request.param, FIGURES[request.param][0]()
 
 
-def test_title_and_axis_labels_with_unit(drawn: tuple[str, plot.Plot]) -> None:
+def test_title_and_axis_labels_with_unit(drawn: tuple[str, canvas.Plot]) -> None:
     name, made = drawn
     _, x, y, _ = FIGURES[name]
     assert made.figure.get_suptitle()
@@ -193,14 +193,14 @@ def test_title_and_axis_labels_with_unit(drawn: tuple[str, plot.Plot]) -> None:
         assert made.figure.axes[1].get_ylabel() == "ns", "the colour bar names the unit"
 
 
-def test_alt_text_says_the_medians(drawn: tuple[str, plot.Plot]) -> None:
+def test_alt_text_says_the_medians(drawn: tuple[str, canvas.Plot]) -> None:
     name, made = drawn
     for words in FIGURES[name][3]:
         assert words in made.alt
     assert made.figure.get_suptitle().replace("\n", " ") in made.alt
 
 
-def test_text_is_readable_and_inside_the_figure(drawn: tuple[str, plot.Plot]) -> None:
+def test_text_is_readable_and_inside_the_figure(drawn: tuple[str, canvas.Plot]) -> None:
     _, made = drawn
     made.figure.draw_without_rendering()
     frame = made.figure.bbox
@@ -230,7 +230,7 @@ def _unseen(axes: list[Axes]) -> list[Text]:
     ]
 
 
-def test_tick_labels_do_not_overlap(drawn: tuple[str, plot.Plot]) -> None:
+def test_tick_labels_do_not_overlap(drawn: tuple[str, canvas.Plot]) -> None:
     _, made = drawn
     made.figure.draw_without_rendering()
     for axes in made.figure.axes:
@@ -241,12 +241,12 @@ def test_tick_labels_do_not_overlap(drawn: tuple[str, plot.Plot]) -> None:
                 assert not any(a.overlaps(b) for b in boxes[i + 1 :]), labels
 
 
-def test_colours_are_in_the_palette(drawn: tuple[str, plot.Plot]) -> None:
+def test_colours_are_in_the_palette(drawn: tuple[str, canvas.Plot]) -> None:
     name, made = drawn
     if "matrix" in name:
         assert made.figure.axes[0].images[0].get_cmap().name == "cividis"
         return
-    allowed = {colour.lower() for colour in plot.PALETTE} | {"#333333"}
+    allowed = {colour.lower() for colour in canvas.PALETTE} | {"#333333"}
     axes = made.figure.axes[0]
     lines = [to_hex(line.get_color()) for line in axes.lines]
     fills = [to_hex(c[:3]) for b in axes.collections for c in _colours(b)]
@@ -329,7 +329,7 @@ def test_a_latency_is_not_called_throughput() -> None:
 
 
 def test_the_diagonal_of_a_matrix_is_blank() -> None:
-    made = plot.matrix([[5.0, 1.0], [2.0, 5.0]], ["a", "b"], "ns", "t")
+    made = curves.matrix([[5.0, 1.0], [2.0, 5.0]], ["a", "b"], "ns", "t")
     grid = made.figure.axes[0].images[0].get_array()
     assert grid is not None
     assert math.isnan(np.ma.filled(grid, math.nan)[0, 0])
@@ -337,7 +337,7 @@ def test_the_diagonal_of_a_matrix_is_blank() -> None:
     assert "highest 2 ns from CPU b to a" in made.alt
 
 
-def test_the_same_data_give_the_same_svg(drawn: tuple[str, plot.Plot]) -> None:
+def test_the_same_data_give_the_same_svg(drawn: tuple[str, canvas.Plot]) -> None:
     name, made = drawn
     again = FIGURES[name][0]()
     assert made.svg() == again.svg() == again.svg()
@@ -357,7 +357,7 @@ def test_the_readers_settings_do_not_leak_in_and_ours_do_not_leak_out() -> None:
 
 def test_import_and_use_leave_pyplot_and_backend_alone() -> None:
     code = (
-        "import sys, contended.show.plot as p\n"
+        "import sys, contended.show.plot, contended.show.curves as p\n"
         "assert 'matplotlib' not in sys.modules, 'eager import'\n"
         "import matplotlib as m; before = m.rcParams._get('backend')\n"
         "p.sweep([1, 2], {'a': [[1], [2]]}, 'x', 'y', 't').svg()\n"
@@ -370,7 +370,7 @@ def test_import_and_use_leave_pyplot_and_backend_alone() -> None:
 
 
 def test_html_is_an_image_with_escaped_alt_text() -> None:
-    made = plot.sweep([1, 2], {'a"<b>': [[1], [2]]}, "x", "y", "t")
+    made = curves.sweep([1, 2], {'a"<b>': [[1], [2]]}, "x", "y", "t")
     html = made._repr_html_()
     assert re.match(r'<img alt="[^"<>]+" src="data:image/svg\+xml;base64,[A-Za-z0-9+/=]+" ', html)
     assert "max-width: 100%" in html
@@ -401,12 +401,12 @@ def test_save_writes_what_the_suffix_says(tmp_path: Path) -> None:
             "no counter slw: choose from fast, ops, slow",
         ),
         (lambda: plot.ratios(measurement(variants=("before",))), "at least two variants"),
-        (lambda: plot.matrix([[1.0, 2.0]], [0, 1], "ns", "t"), "2 rows of 2 values"),
-        (lambda: plot.matrix([[None]], [0], "ns", "t"), "use two CPUs or more"),
-        (lambda: plot.sweep([1, 2], {"a": [[1]]}, "x", "y", "t"), "'a' has 1 lists for 2 values"),
-        (lambda: plot.sweep([1], {"a": [[]]}, "x", "y", "t"), "every series is empty"),
+        (lambda: curves.matrix([[1.0, 2.0]], [0, 1], "ns", "t"), "2 rows of 2 values"),
+        (lambda: curves.matrix([[None]], [0], "ns", "t"), "use two CPUs or more"),
+        (lambda: curves.sweep([1, 2], {"a": [[1]]}, "x", "y", "t"), "'a' has 1 lists for 2 values"),
+        (lambda: curves.sweep([1], {"a": [[]]}, "x", "y", "t"), "every series is empty"),
         (
-            lambda: plot.usl([1], [], stats.Usl(1, 0, 0, 0, 0, 0, 1), "t"),
+            lambda: curves.usl([1], [], stats.Usl(1, 0, 0, 0, 0, 0, 1), "t"),
             "one throughput for each thread count",
         ),
     ],

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import importlib
+from types import SimpleNamespace
+
+import pytest
+from IPython.core.formatters import HTMLFormatter
 from support import PROVENANCE, sample
 
 from contended.measure import results
 from contended.measure.results import Failure, Measurement, Sample
 from contended.show import report
+from contended.show.table import columns
 
 
 def slow_of(value: float, *, repeat: int, ops: int = 100, slow: int = 0) -> Sample:
@@ -32,7 +38,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_columns_line_up() -> None:
-    assert report.columns([["a", "bb"], ["ccc", "d"]]) == "a    bb\nccc  d"
+    assert columns([["a", "bb"], ["ccc", "d"]]) == "a    bb\nccc  d"
 
 
 def test_values_counts_and_ratios() -> None:
@@ -74,3 +80,12 @@ def test_nothing_ran() -> None:
     failure = Failure(variant="before", threads=2, repeat=0, reason="crashed")
     text = report.measurement_text(built({"before": []}, failure))
     assert "FAILED before" in text
+
+
+def test_a_notebook_shows_a_measurement_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    formatter = HTMLFormatter()
+    shell = SimpleNamespace(display_formatter=SimpleNamespace(formatters={"text/html": formatter}))
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    importlib.reload(report)
+    shown = formatter(built({"before": [slow_of(10, repeat=0)]}))
+    assert "<td>before</td><td>2</td><td>run</td><td>10</td>" in shown

@@ -20,6 +20,7 @@ from contended import records
 from contended.errors import ContendedError
 from contended.measure import results
 from contended.measure.results import Failure, Measurement, Sample
+from contended.show import report
 
 
 def measurement(
@@ -298,7 +299,7 @@ def test_html_shows_medians_failures_and_escapes() -> None:
         {"before": [sample(1), sample(3, repeat=1)], "<b>": [], "absent": []},
         [Failure(variant="<b>", threads=2, repeat=0, reason="a < b & c")],
     )
-    html = seen._repr_html_()
+    html = report.measurement_table(seen)._repr_html_()
     assert "<td>before</td><td>1</td><td>run</td><td>2</td><td>1 to 3</td><td>2</td>" in html
     assert "&lt;b&gt;</td><td>2</td>" in html
     assert "a &lt; b &amp; c" in html

@@ -192,7 +192,7 @@ def test_a_library_that_is_gone(runner: Runner, tmp_path: Path) -> None:
 def test_a_child_that_is_killed_is_an_error_and_no_hang(world: Cli, hostile: Model) -> None:
     with Runner() as runner:
         for pid in world.alive():
-            if "contended.child" in world.alive()[pid]:
+            if "contended.measure.host" in world.alive()[pid]:
                 os.kill(pid, signal.SIGKILL)
         with pytest.raises(ContendedError, match="the process that runs the models ended"):
             runner.run(hostile.library, config(hostile, "good"), deadline_s=30)

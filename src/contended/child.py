@@ -1,33 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""The child process that loads and runs models: `python -m contended.child`.
-
-It reads one JSON request a line and answers each with one JSON line. Every request is carried out
-in a fork of its own, so a model that crashes, spins for ever or scribbles over memory takes down
-that fork only; this process notices, says what happened, and is ready for the next request.
-`contended.measure.runner` holds the other end.
-"""
+"""What processes that we start have in common: they find the package, and they end with us."""
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import resource
-import select
 import signal
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from contended.errors import ContendedError
-from contended.measure import native
 
 PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-# A real-time thread that computes for so long without a pause has run away: a run plans for at
-# most 0.9 s (CT_FIFO_BUDGET_NS in csrc/harness.h).
-RT_LIMIT_US = 1_900_000
 
 
 def die_with_parent(number: signal.Signals) -> None:
@@ -35,199 +18,36 @@ def die_with_parent(number: signal.Signals) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
 
 
-def main() -> int:
-    """Serve requests until standard input closes."""
-    # Not SIGKILL: what a model has started must be ended as well, and only we know of it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    die_with_parent(signal.SIGTERM)
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # What a model prints must not get between the answers.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+def environment() -> dict[str, str]:
+    """This process's environment, with all that it can import in reach."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+_CAUSES = {
+    "SIGSEGV": "it used memory that is not there",
+    "SIGBUS": "it used memory that is not there",
+    "SIGABRT": "it, or a checker, gave up",
+    "SIGFPE": "a division by zero, most likely",
+}
+
+
+def death(number: int, **causes: str) -> str:
+    """How a signal ended a process, in words; `causes` are the likely ones of further signals."""
     try:
-        ffi = native.interface()
-        for line in sys.stdin:
-            answers.write(json.dumps(_in_fork(ffi, json.loads(line))) + "\n")
-            answers.flush()
-    finally:
-        _end_descendants()
-    return 0
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"was killed by signal {number}"
+    cause = {**_CAUSES, **causes}.get(name)
+    return f"was killed by {name} ({cause})" if cause else f"was killed by {name}"
 
 
-def _in_fork(ffi: Any, request: dict[str, Any]) -> dict[str, Any]:
-    reading, writing = os.pipe()
-    started, parent = time.monotonic(), os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reading)
-        _fork_main(ffi, request, writing, parent)
-    os.close(writing)
-    text = _read_until(reading, started + request["deadline_s"])
-    os.close(reading)
-    if text is None:
-        os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    _end_descendants()
-    if text is None:
-        reason = f"did not finish within {request['deadline_s']:.3g} s and was stopped"
-        return {"failed": reason, "late": True}
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        late = number in (signal.SIGXCPU, signal.SIGKILL)
-        return {"failed": f"was killed by {_signal_name(number)}", "late": late}
-    if not text:
-        return {"failed": f"ended early with exit status {os.waitstatus_to_exitcode(status)}"}
-    answer: dict[str, Any] = json.loads(text)
-    return answer
-
-
-def _read_until(fd: int, deadline: float) -> bytes | None:
-    """What comes from `fd`: a line, or less if it is closed; None if it is past the deadline.
-
-    The end of the line counts, and not of the file: what a model has forked keeps the file open.
-    """
-    text = b""
-    while (left := deadline - time.monotonic()) > 0:
-        if select.select([fd], [], [], left)[0]:
-            part = os.read(fd, 1 << 16)
-            if not part:
-                return text
-            text += part
-            if text.endswith(b"\n"):
-                return text
-    return None
-
-
-def _end_descendants() -> None:
-    """Kill and reap the request's fork and all that it has started.
-
-    This process is a subreaper: whoever loses its parent below becomes our own child, even after
-    a setsid(), so nobody gets away.
-    """
-    try:
-        while True:
-            if os.waitpid(-1, os.WNOHANG)[0]:
-                continue
-            for child in _children():
-                os.kill(child, signal.SIGKILL)  # not reaped yet, so the number is still its own
-            time.sleep(0.001)
-    except ChildProcessError:
-        return  # there is none, as after every well-behaved model
-
-
-def _children() -> list[int]:
-    me, found = str(os.getpid()), []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
+def processes() -> Iterator[tuple[int, list[str]]]:
+    """All processes: numbers, and the fields of `/proc/PID/stat` from the state and parent on."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                stat = Path(entry.path, "stat").read_text(errors="replace")
+            except OSError:
+                continue  # it has just ended
             # "pid (name) state ppid ...": the name may hold anything, brackets and blanks too
-            parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
-        except OSError:
-            continue  # ended meanwhile
-        if parent == me:
-            found.append(int(stat.parent.name))
-    return found
-
-
-def _signal_name(number: int) -> str:
-    name = signal.Signals(number).name
-    meaning = {
-        "SIGSEGV": "it used memory that is not there",
-        "SIGBUS": "it used memory that is not there",
-        "SIGABRT": "it, or a checker, gave up",
-        "SIGFPE": "a division by zero, most likely",
-        "SIGXCPU": "a real-time thread ran away",
-        "SIGKILL": "a real-time thread ran away, or memory ran out",
-    }
-    return f"{name} ({meaning[name]})" if name in meaning else name
-
-
-def _fork_main(ffi: Any, request: dict[str, Any], writing: int, parent: int) -> None:
-    """Carry out the request, write the answer, and end; never returns."""
-    try:
-        die_with_parent(signal.SIGKILL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if os.getppid() != parent:
-            os._exit(1)  # it ended before it could be watched
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_RTTIME, (RT_LIMIT_US, RT_LIMIT_US))
-        try:
-            lib = native.load(Path(request["library"]), ffi)
-            if "config" in request:
-                answer = _run(ffi, lib, request["config"])
-            else:
-                answer = _describe(ffi, lib.ct_model())
-        except ContendedError as error:
-            answer = {"failed": str(error)}
-        with os.fdopen(writing, "w") as out:
-            out.write(json.dumps(answer) + "\n")
-        # What a model printed is still in C's buffer, and _exit() would drop it.
-        ctypes.CDLL(None).fflush(None)
-    except BaseException as error:
-        sys.stderr.write(f"contended.child: {error!r}\n")
-        os._exit(1)
-    os._exit(0)
-
-
-def _text(ffi: Any, pointer: Any) -> str:
-    return ffi.string(pointer).decode() if pointer else ""
-
-
-def _describe(ffi: Any, model: Any) -> dict[str, Any]:
-    def rows(of: str, *fields: str) -> list[dict[str, Any]]:
-        table, n = getattr(model, of), getattr(model, f"n_{of}")
-        return [{f: _plain(ffi, getattr(table[i], f)) for f in fields} for i in range(n)]
-
-    return {
-        "slug": _text(ffi, model.slug),
-        "summary": _text(ffi, model.summary),
-        "op": _text(ffi, model.op),
-        "min_threads": model.min_threads,
-        "max_threads": model.max_threads,
-        "variants": rows("variants", "name", "help"),
-        "params": rows("params", "name", "unit", "help", "initial", "min", "max"),
-        "counters": rows("counters", "name", "help"),
-        "phases": [_text(ffi, model.phases[i]) for i in range(model.n_phases)],
-        "fields": rows("fields", "of", "name", "kind", "offset", "size"),
-    }
-
-
-def _plain(ffi: Any, value: Any) -> int | str:
-    return value if isinstance(value, int) else _text(ffi, value)
-
-
-def _run(ffi: Any, lib: Any, config: dict[str, Any]) -> dict[str, Any]:
-    result = ffi.new("struct ct_result *")
-    # cffi frees what nobody holds: these must outlive the call.
-    cpus = ffi.new("int32_t[]", config["cpus"])
-    params = ffi.new("int64_t[]", config["params"] or [0])
-    lib.ct_measure(
-        ffi.new("struct ct_config *", {**config, "cpus": cpus, "params": params}), result
-    )
-    if error := ffi.string(result.error).decode(errors="replace"):
-        return {"failed": error, "late": bool(result.starved)}
-    model = lib.ct_model()
-    scalars = "think_ns clock_ns start_skew_ns stop_skew_ns runq_wait_ns planned_ns"
-    return {
-        "sched": ffi.string(result.sched).decode(),
-        **{name: getattr(result, name) for name in scalars.split()},
-        "phases": [
-            {
-                "rate_min": phase.rate_min,
-                "rate_median": phase.rate_median,
-                "rate_max": phase.rate_max,
-                "ops": phase.ops,
-                "cpu_changes": phase.cpu_changes,
-                "counts": [phase.counts[c] for c in range(model.n_counters)],
-                "latency_ns": {
-                    name: getattr(phase, f"latency_{name}")
-                    for name in ("p50", "p90", "p99", "max")
-                    if phase.latencies
-                },
-            }
-            for phase in (result.phases[i] for i in range(model.n_phases))
-        ],
-    }
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            yield int(entry.name), stat.rpartition(")")[2].split()

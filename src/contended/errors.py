@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The one exception that the package raises on purpose."""
 
+from __future__ import annotations
+
 
 class ContendedError(Exception):
     """Something the reader can put right: the message is one line and says how.
@@ -15,3 +17,13 @@ class UsageError(ContendedError):
     """The call itself was wrong: an unknown name, a value out of range."""
 
     exit_code = 2
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """See that a number is in its range, ends included.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if not low <= value <= high:
+        raise UsageError(f"{name} is {value:g}: choose {low:g} to {high:g}")

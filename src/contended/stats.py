@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -255,8 +256,6 @@ def usl_fit(threads: Sequence[float], throughput: Sequence[float]) -> Usl:
             f"the Universal Scalability Law has 3 coefficients but there are {distinct} thread "
             "counts: measure at least 3"
         )
-    import warnings
-
     import numpy as np
     from scipy import optimize
 

@@ -158,5 +158,5 @@ def test_wrong_solutions_must_say_what_they_get(own: Path) -> None:
     with pytest.raises(UsageError, match="must name each part"):
         lab.wrong(about)
     file.write_text("")
-    with pytest.raises(UsageError, match="must have summary"):
+    with pytest.raises(UsageError, match="summary: Field required"):
         lab.wrong(about)

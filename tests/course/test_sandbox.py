@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from support import eventually
 
-from contended.course import sandbox, seccomp
-from contended.course.sandbox import Done, Limits
+from contended.course import box, sandbox, seccomp
+from contended.course.box import Limits
+from contended.course.sandbox import Done
 from contended.errors import ContendedError
 
 pytest_plugins = ("coursefixtures",)
@@ -149,7 +150,7 @@ def _users() -> list[int]:
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            if place.stat().st_uid >= sandbox._FIRST_UID:
+            if place.stat().st_uid >= box._FIRST_UID:
                 found.append(int(place.name))
         except OSError:
             continue

@@ -21,6 +21,7 @@ from typing import Any
 
 from contended import doctor, machine
 from contended.errors import ContendedError
+from contended.kernel import chapter, variants
 from contended.show import lesson
 
 SHARED = (
@@ -146,8 +147,6 @@ def kernels(notebook: dict[str, Any]) -> str:
     booted = re.findall(r"\boutcomes\(\s*(?:[\"']([\w-]+)[\"']|(\w+))", code)
     if not re.search(r"\bcontended\.kernel\b", code):
         return ""
-    from contended.kernel import chapter, variants
-
     named: set[str] = set()
     for slug, variable in booted:
         values = re.findall(rf"^{variable}\s*=\s*[\"']([\w-]+)[\"']", code, re.M)

@@ -13,6 +13,7 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 from docutils import nodes
+from latex2mathml import converter
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 
@@ -51,8 +52,6 @@ def to_mathml(tex: str, *, block: bool) -> str:
     Raises:
         ValueError: The formula cannot be read.
     """
-    from latex2mathml import converter
-
     source = tex.strip()
     if block and "\\\\" in source and "\\begin" not in source:
         source = rf"\begin{{align*}}{source}\end{{align*}}"

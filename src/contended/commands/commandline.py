@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tqdm import tqdm
+
 from contended.errors import UsageError
 
 STDOUT = Path("-")
@@ -65,8 +67,6 @@ def bar(unit: str) -> Iterator[Callable[[int, int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from tqdm import tqdm
-
     with tqdm(unit=unit, leave=False) as shown:
 
         def update(done: int, planned: int) -> None:
@@ -91,8 +91,6 @@ def lines() -> Iterator[Progress]:
 
         yield tell
         return
-    from tqdm import tqdm
-
     with tqdm(leave=False, bar_format="{desc} {bar} {n_fmt}/{total_fmt} {elapsed}") as shown:
 
         def update(what: str, done: int, total: int) -> None:

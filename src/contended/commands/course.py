@@ -9,59 +9,60 @@ import sys
 from pathlib import Path
 
 from contended.commands import commandline
+from contended.course import checking, grade, lab, prove, release, sandbox
 from contended.errors import UsageError
-from contended.show import report
+from contended.show.table import columns
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Give the command's parser its sub-commands."""
     commands = parser.add_subparsers(required=True, metavar="WHAT")
 
-    release = commands.add_parser("release", help="write students' copies of the labs, and zips")
-    release.add_argument("out", type=Path, metavar="OUT", help="a folder, made if need be")
-    release.add_argument("--lab", type=commandline.names, metavar="A,B", help="default: all")
-    release.add_argument(
+    releasing = commands.add_parser("release", help="write students' copies of the labs, and zips")
+    releasing.add_argument("out", type=Path, metavar="OUT", help="a folder, made if need be")
+    releasing.add_argument("--lab", type=commandline.names, metavar="A,B", help="default: all")
+    releasing.add_argument(
         "--nbgrader",
         action="store_true",
         help="make OUT a course folder for nbgrader, instructor's notebooks included",
     )
-    release.set_defaults(command=_release)
+    releasing.set_defaults(command=_release)
 
-    check = commands.add_parser("check", help="run a lab's visible tests on your saved work")
-    check.add_argument(
+    trying = commands.add_parser("check", help="run a lab's visible tests on your saved work")
+    trying.add_argument(
         "lab", nargs="?", default=".", metavar="LAB", help="the lab's folder; default: this one"
     )
-    check.set_defaults(command=_check)
+    trying.set_defaults(command=_check)
 
-    grade = commands.add_parser(
+    grading = commands.add_parser(
         "grade",
         help="grade a folder of submissions",
         description="Grade SUBMISSIONS/STUDENT/LAB/. What was graded before and has not changed "
         "is not graded again.",
     )
-    grade.add_argument("submissions", type=Path, metavar="SUBMISSIONS")
-    grade.add_argument("--out", type=Path, required=True, metavar="GRADES", help="a folder")
-    grade.add_argument("--lab", type=commandline.names, metavar="A,B", help="default: all there")
-    grade.add_argument(
+    grading.add_argument("submissions", type=Path, metavar="SUBMISSIONS")
+    grading.add_argument("--out", type=Path, required=True, metavar="GRADES", help="a folder")
+    grading.add_argument("--lab", type=commandline.names, metavar="A,B", help="default: all there")
+    grading.add_argument(
         "--jobs",
         type=commandline.positive,
         default=0,
         metavar="N",
         help="notebooks at once; default: one for each CPU",
     )
-    grade.add_argument("--dask", metavar="ADDRESS", help="on a Dask cluster's workers instead")
-    _unsafe(grade)
-    grade.set_defaults(command=_grade)
+    grading.add_argument("--dask", metavar="ADDRESS", help="on a Dask cluster's workers instead")
+    _unsafe(grading)
+    grading.set_defaults(command=_grade)
 
-    prove = commands.add_parser(
+    proving = commands.add_parser(
         "prove",
         help="grade a lab's solution, stub and wrong solutions",
         description="Show that the instructor's solution gets all points, the released stub none, "
         "and each wrong solution exactly those that it should.",
     )
-    prove.add_argument("lab", nargs="*", metavar="LAB", help="default: all")
-    _unsafe(prove)
-    prove.set_defaults(command=_prove)
+    proving.add_argument("lab", nargs="*", metavar="LAB", help="default: all")
+    _unsafe(proving)
+    proving.set_defaults(command=_prove)
 
 
 def _unsafe(parser: argparse.ArgumentParser) -> None:
@@ -73,26 +74,20 @@ def _unsafe(parser: argparse.ArgumentParser) -> None:
 
 
 def _release(args: argparse.Namespace) -> int:
-    from contended.course import release
-
     for path in release.run(args.out, args.lab, nbgrader=args.nbgrader):
         sys.stdout.write(f"{path}\n")
     return 0
 
 
 def _check(args: argparse.Namespace) -> int:
-    from contended.course.checking import check
-
-    found = check(args.lab)
+    found = checking.check(args.lab)
     if found is None:
         raise UsageError("this is being graded: there is nothing to check")
-    sys.stdout.write(found.text() + "\n")
+    sys.stdout.write(repr(found) + "\n")
     return 0 if found.passed else 1
 
 
 def _grade(args: argparse.Namespace) -> int:
-    from contended.course import grade
-
     if args.unsafe:
         sys.stderr.write("contended: --unsafe: submissions run with your own rights\n")
     try:
@@ -111,7 +106,7 @@ def _grade(args: argparse.Namespace) -> int:
         return 128 + signal.SIGINT
     rows = [["student", "lab", "earned", "points"]]
     rows += [[g.student, g.lab, "?" if g.failed else str(g.earned), str(g.points)] for g in found]
-    sys.stdout.write(report.columns(rows) + "\n")
+    sys.stdout.write(columns(rows) + "\n")
     failed = [g for g in found if g.failed]
     for each in failed:
         sys.stderr.write(f"contended: {each.student}, {each.lab}: not graded: {each.failed}\n")
@@ -119,8 +114,6 @@ def _grade(args: argparse.Namespace) -> int:
 
 
 def _prove(args: argparse.Namespace) -> int:
-    from contended.course import lab, prove, sandbox
-
     sandbox.require(args.unsafe)
     misses = []
     rows = [["lab", "submission", "earned", "points", "seconds"]]
@@ -133,7 +126,7 @@ def _prove(args: argparse.Namespace) -> int:
                 seconds = f"{got.seconds:.1f}"
                 rows.append([about.slug, proof.name, str(got.earned), str(got.points), seconds])
                 misses += [f"{about.slug}, {miss}" for miss in proof.misses]
-    sys.stdout.write(report.columns(rows) + "\n")
+    sys.stdout.write(columns(rows) + "\n")
     for miss in misses:
         sys.stderr.write(f"contended: {miss}\n")
     return 1 if misses else 0

@@ -28,7 +28,7 @@ from contended.kernel import (
 )
 from contended.kernel.make import Progress
 from contended.kernel.variants import Variant
-from contended.show import report
+from contended.show.table import columns
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -134,7 +134,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 def _doctor(_: argparse.Namespace) -> int:
     checks = health.examine()
     rows = [["ok" if c.ok else ("--" if c.optional else "NO"), c.name, c.detail] for c in checks]
-    sys.stdout.write(report.columns(rows) + "\n")
+    sys.stdout.write(columns(rows) + "\n")
     lacking = sorted({package for check in checks for package in check.packages})
     if lacking:
         advice = packages.advice([p for p in packages.PACKAGES if p.name in lacking])
@@ -161,7 +161,7 @@ def _list(_: argparse.Namespace) -> int:
                 if each.name == variant.name
             ]
             rows.append([str(variant), " ".join(configs), variant.summary])
-    sys.stdout.write(report.columns(rows) + "\n")
+    sys.stdout.write(columns(rows) + "\n")
     return 0
 
 

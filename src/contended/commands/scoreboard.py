@@ -15,7 +15,7 @@ from contended.records import write_whole
 from contended.scoreboard import board, simulated
 from contended.scoreboard.board import SHOWN, Entry, Row
 from contended.scoreboard.readings import Reading
-from contended.show import report
+from contended.show.table import columns
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def _block(entry: Entry) -> Iterator[str]:
     yield f"{entry.chapter:02} {entry.slug}: {entry.figure}"
     rows = [["", "published", "simulated", "verdict"]]
     rows += [[row.name, row.text, _simulated(row), SHOWN[row.verdict]] for row in entry.rows]
-    yield from (f"  {line}" for line in report.columns(rows).splitlines())
+    yield from (f"  {line}" for line in columns(rows).splitlines())
     yield from _readings("userspace", entry.userspace, entry.no_userspace)
     yield from _readings("kernel", entry.kernel, entry.no_kernel)
     yield f"  {entry.url}"

@@ -8,8 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from contended import stats
 from contended.commands import commandline
 from contended.errors import UsageError
+from contended.measure.results import number
+from contended.records import write_whole
+from contended.show.table import columns
+from contended.simulate import cases, machines, predict, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,8 +26,6 @@ MAX_SEEDS = 1000
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Give `contended simulate` its arguments."""
-    from contended.simulate import cases, machines
-
     parser.description = (
         "Simulate a case's variants on a machine, up to 512 CPUs. The same call gives the same "
         "digits everywhere. Without --dask all of this machine's CPUs are used."
@@ -54,10 +57,6 @@ def fill(parser: argparse.ArgumentParser) -> None:
 
 def simulate(args: argparse.Namespace) -> int:
     """Run the command; the exit status is 0, and anything else is an exception."""
-    from contended.records import write_whole
-    from contended.show import report
-    from contended.simulate import cases, predict, sweep
-
     if not 1 <= args.seeds <= MAX_SEEDS:
         raise UsageError(f"--seeds is {args.seeds}: choose 1 to {MAX_SEEDS}")
     for path in (args.json, args.parquet):
@@ -72,7 +71,6 @@ def simulate(args: argparse.Namespace) -> int:
         variants=args.variants,
         seeds=range(args.seeds),
     )
-    cases.require_pandas()
     with commandline.bar("run") as progress:
         frame = sweep.run(todo, address=args.dask, progress=progress)
     if args.parquet is not None:
@@ -81,7 +79,7 @@ def simulate(args: argparse.Namespace) -> int:
         write_whole(args.json, frame.to_json(orient="records", indent=2) + "\n")
     if args.json == commandline.STDOUT:
         return 0
-    sys.stdout.write(report.columns(table(frame)) + "\n")
+    sys.stdout.write(columns(table(frame)) + "\n")
     if args.published:
         sys.stdout.write("\n" + predict.prediction(_case(args.slug)).text + "\n")
     return 0
@@ -89,16 +87,11 @@ def simulate(args: argparse.Namespace) -> int:
 
 def _case(name: str) -> str:
     """The case that a scenario belongs to."""
-    from contended.simulate import cases
-
     return name if name == cases.UMOUNT else cases.get(name).slug
 
 
 def table(frame: pd.DataFrame) -> list[list[str]]:
     """Simulated rows as text for a terminal: medians over seeds, a heading first."""
-    from contended import stats
-    from contended.measure.results import number
-
     shown = ["ops_per_s", "ns_per_op", "transfers_per_op", "slow_share"]
     shown = [name for name in shown if name in frame and frame[name].notna().any()]
     rows = [["variant", "cpus", "phase", *shown, "seeds"]]

@@ -17,13 +17,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from contended.course import job, sandbox
+from contended.course import job, sandbox, student
+from contended.course.box import Limits
 from contended.errors import ContendedError, UsageError
 
-LIMITS = sandbox.Limits(wall_s=60, cpu_s=60, processes=64)
+LIMITS = Limits(wall_s=60, cpu_s=60, processes=64)
 _ANSWER = 16 << 20
 _START_S = 20.0
 """For Python and the cells before the first question: a busy machine takes its time."""
@@ -60,7 +60,7 @@ class Session:
     def __enter__(self) -> Self:
         if self._job is None:
             return self
-        limits = sandbox.Limits(
+        limits = Limits(
             wall_s=self._deadline_s + _START_S,
             cpu_s=round(self._deadline_s + _START_S),
             processes=LIMITS.processes,
@@ -82,18 +82,13 @@ class Session:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._leave()
 
     def _leave(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.__exit__(None, None, None)
+            process.__exit__()
 
     def call(
         self, function: str, /, *args: Any, deadline_s: float | None = None, **kwargs: Any
@@ -185,7 +180,7 @@ class Session:
             process.stop("closed its answers")
             return process.reason
         if status < 0 or status > 128:
-            return sandbox.signal_name(-status if status < 0 else status - 128)
+            return sandbox.death(-status if status < 0 else status - 128)
         return f"left with exit status {status} before it answered"
 
 
@@ -197,8 +192,6 @@ def _drain(stream: Any) -> None:
 
 
 def _in_this_notebook(request: Mapping[str, Any]) -> Any:
-    from contended.course import student
-
     names = sys.modules["__main__"].__dict__
     if request["op"] == "cell":
         exec(compile(request["source"], "<driver>", "exec"), names)
@@ -213,7 +206,7 @@ def _in_this_notebook(request: Mapping[str, Any]) -> Any:
             found = found(*plain[0], **plain[1])
         except Exception as error:
             raise StudentError(f"{type(error).__name__}: {error}", type(error).__name__) from error
-    return json.loads(json.dumps(found, default=student._plain))
+    return json.loads(json.dumps(found, default=student.plain))
 
 
 def session(deadline_s: float = 20.0) -> Session:

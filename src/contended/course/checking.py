@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
-from contended.course import job, lab
+from contended.course import grade, job, lab, sandbox, submission
 from contended.course.grades import Grade
 from contended.errors import ContendedError, UsageError
-from contended.show import report
+from contended.show.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +30,19 @@ class Checked:
         """Whether every part does."""
         return self.grade.earned == self.grade.points
 
-    def text(self) -> str:
-        """A table for a terminal."""
-        rows = [["part", "visible tests", "what is wrong"]]
-        for part in self.grade.parts:
-            said = " ".join(part.reason.split())
-            rows.append([part.title, "pass" if not part.reason else "FAIL", said])
-        lines = [report.columns(rows), *(f"note: {note}" for note in self.grade.notes)]
-        return "\n".join(lines)
+    def table(self) -> Table:
+        """What they say, part by part."""
+        rows = [
+            (part.title, "FAIL" if part.reason else "pass", " ".join(part.reason.split()))
+            for part in self.grade.parts
+        ]
+        return Table("", ("part", "visible tests", "what is wrong"), rows, self.grade.notes)
 
     def __repr__(self) -> str:
-        return self.text()
+        return repr(self.table())
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{escape(part.title)}</td><td>{'FAIL' if part.reason else 'pass'}</td>"
-            f'<td style="text-align: left">{escape(part.reason)}</td></tr>'
-            for part in self.grade.parts
-        )
-        notes = "".join(f"<li>{escape(note)}</li>" for note in self.grade.notes)
-        return (
-            "<table><thead><tr><th>part</th><th>visible tests</th><th>what is wrong</th></tr>"
-            f"</thead><tbody>{rows}</tbody></table>" + (f"<ul>{notes}</ul>" if notes else "")
-        )
+        return self.table()._repr_html_()
 
 
 def check(folder: str | Path = ".") -> Checked | None:
@@ -71,8 +60,6 @@ def check(folder: str | Path = ".") -> Checked | None:
     """
     if job.current() is not None:
         return None
-    from contended.course import grade, sandbox, submission
-
     place = Path(folder).resolve()
     if not (place / "lab.toml").is_file():
         raise UsageError(f"{place} holds no lab: name the folder with its lab.toml")

@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from contended.course import job, lab, notebook, release, submission
+from contended.course import job, lab, notebook, release, sandbox, submission
 from contended.course.lab import Lab
 from contended.course.submission import Taken
 
 with notebook.quiet():
     from nbgrader.preprocessors import Execute
+    from nbgrader.utils import determine_grade
 
 CELL_S = 60
 """What a test may take, all its questions together."""
@@ -42,8 +43,6 @@ class InSandbox(Tests):
 
     def preprocess(self, nb: Any, resources: Any, km: Any = None) -> tuple[Any, Any]:
         """Execute a notebook of `autograded/`, which nbgrader has put in order already."""
-        from contended.course import sandbox
-
         sandbox.require(False)
         about = lab.load(lab.folder() / str(resources["metadata"]["name"]))
         texts = {notebook.grade_id(c): str(c.source) for c in nb.cells if notebook.is_student(c)}
@@ -69,15 +68,12 @@ def told(about: Lab, taken: Taken, *, unsafe: bool) -> Iterator[Path]:
         places = {name: Path(scratch) / name for name in ("work", "taken", "given")}
         for place in places.values():
             place.mkdir()
-        for name, content in release.material(about):
-            target = places["work"] / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-            # Student code finds no files of its own: those are compiled, not read.
-            if "/" not in name and name not in about.files:
-                (places["given"] / name).write_bytes(content)
-        for name, content in taken.files.items():
-            (places["taken"] / name).write_bytes(content)
+        given = dict(release.material(about))
+        release.write_files(places["work"], given)
+        # Student code finds no files of its own: those are compiled, not read.
+        hidden = {name for name in given if "/" in name or name in about.files}
+        release.write_files(places["given"], {n: given[n] for n in given.keys() - hidden})
+        release.write_files(places["taken"], taken.files)
         what = job.Job(
             lab=str(about.folder),
             taken=str(places["taken"]),
@@ -86,12 +82,12 @@ def told(about: Lab, taken: Taken, *, unsafe: bool) -> Iterator[Path]:
             unsafe=unsafe,
         )
         what.save(Path(scratch) / "job.json")
-        given = {
+        environ = {
             job.VARIABLE: str(Path(scratch) / "job.json"),
             # Start-up files of whoever grades are no part of the tests.
             "IPYTHONDIR": str(Path(scratch) / "ipython"),
         }
-        with _environment(given):
+        with _environment(environ):
             yield places["work"]
 
 
@@ -118,8 +114,6 @@ def silent() -> logging.Logger:
 
 def points(cell: Any) -> Sequence[float]:
     """What nbgrader gives for an executed test, and what it could give."""
-    from nbgrader.utils import determine_grade
-
     with notebook.quiet():
         earned, most = determine_grade(cell, silent())
     return earned, most

@@ -17,20 +17,24 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contended import machine, records
-from contended.commands.commandline import Progress
+from contended import child, machine, records
 from contended.course import feedback, grades, lab, sandbox, submission
 from contended.course.grades import Grade
 from contended.course.lab import Lab
+from contended.course.submission import Taken
 from contended.course.worker import Task
 from contended.errors import ContendedError, UsageError
+from contended.simulate import sweep
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and of how much."""
 
 RECIPE = 1
 """Raised when everything must be graded anew although nobody's work has changed."""
@@ -96,7 +100,8 @@ def run(
         for about in chosen:
             same = about.digest()
             for student in students:
-                task = _task(about, same, student, submissions, unsafe)
+                taken = _taken(about, submissions / student)
+                task = _task(about, same, student, taken, unsafe)
                 old = _graded_before(out, student, about)
                 if old is not None and old.digest == task.digest and not old.failed:
                     found[student, about.slug] = old
@@ -143,10 +148,7 @@ def _students(submissions: Path, out: Path) -> list[str]:
     return names
 
 
-def _task(about: Lab, same: str, student: str, submissions: Path, unsafe: bool) -> Task:
-    folder = submissions / student
-    # A link here would show one student's work as another's.
-    taken = submission.take(about, folder if folder.is_symlink() else folder / about.slug)
+def _task(about: Lab, same: str, student: str, taken: Taken, unsafe: bool) -> Task:
     return Task(
         student=student,
         lab=str(about.folder),
@@ -155,6 +157,11 @@ def _task(about: Lab, same: str, student: str, submissions: Path, unsafe: bool) 
         taken=taken,
         unsafe=unsafe,
     )
+
+
+def _taken(about: Lab, folder: Path) -> Taken:
+    # A link here would show one student's work as another's.
+    return submission.take(about, folder if folder.is_symlink() else folder / about.slug)
 
 
 def _graded_before(out: Path, student: str, about: Lab) -> Grade | None:
@@ -258,8 +265,6 @@ def _submit(pool: ThreadPoolExecutor, task: Task, kinds: dict[str, str]) -> Futu
 def _on_cluster(
     tasks: Sequence[Task], kinds: dict[str, str], address: str
 ) -> Iterator[tuple[Task, Graded]]:
-    from contended.simulate import sweep
-
     distributed = sweep.require_distributed()
     with sweep.connected(distributed, address, len(tasks)) as client:
         futures: dict[Any, Task] = {
@@ -281,8 +286,8 @@ _running: set[subprocess.Popen[bytes]] = set()
 def _end_all(kind: type[BaseException] | None, *_: object) -> None:
     """When grading is broken off, those who grade are in sessions of their own and go on."""
     if kind is not None:
-        for child in list(_running):
-            child.terminate()
+        for process in list(_running):
+            process.terminate()
 
 
 def in_process(text: str, deadline_s: float) -> Graded:
@@ -292,27 +297,23 @@ def in_process(text: str, deadline_s: float) -> Graded:
         (place / "task.json").write_text(text)
         log = place / "log"
         with log.open("wb") as stream:
-            child = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "contended.course.worker", str(place / "task.json")],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
                 start_new_session=True,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-                    "TMPDIR": scratch,
-                },
+                env={**child.environment(), "TMPDIR": scratch},
             )
-            _running.add(child)
+            _running.add(process)
             try:
-                child.wait(deadline_s)
+                process.wait(deadline_s)
                 late = False
             except subprocess.TimeoutExpired:
                 late = True
             finally:
-                _running.discard(child)
-                _end(child)
+                _running.discard(process)
+                _end(process)
         with suppress(OSError):
             book = place / "autograded.ipynb"
             return Graded(
@@ -324,31 +325,23 @@ def in_process(text: str, deadline_s: float) -> Graded:
         with suppress(OSError):
             return Graded(failed=(place / "failed.txt").read_text())
         said = log.read_text(errors="replace").strip().splitlines()
-        why = said[-1] if said else f"it ended with status {child.returncode}"
+        why = said[-1] if said else f"it ended with status {process.returncode}"
         return Graded(failed=f"the grader's process failed: {why[:500]}")
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    if child.poll() is None:
-        child.terminate()
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            child.wait(_CLEAN_UP_S)
+            process.wait(_CLEAN_UP_S)
     with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
-def one(about: Lab, taken: submission.Taken, *, student: str, unsafe: bool) -> Grade:
+def one(about: Lab, taken: Taken, *, student: str, unsafe: bool) -> Grade:
     """Grade one submission now; nothing is written."""
-    same = about.digest()
-    what = Task(
-        student=student,
-        lab=str(about.folder),
-        digest=taken.digest(about.slug, same, str(RECIPE), str(unsafe)),
-        lab_digest=same,
-        taken=taken,
-        unsafe=unsafe,
-    )
+    what = _task(about, about.digest(), student, taken, unsafe)
     answer = in_process(what.to_json(), DEADLINE_S[about.kind])
     if answer.failed:
         raise ContendedError(f"{about.slug} could not be graded: {answer.failed}")

@@ -8,18 +8,19 @@ put a job beside it, and the call goes to another process, in a sandbox.
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from contended import records
 from contended.errors import UsageError
+from contended.records import Record
 
 VARIABLE = "CONTENDED_COURSE_JOB"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Record):
     """One submission that is being judged.
 
     Attributes:
@@ -37,18 +38,14 @@ class Job:
     cells: tuple[tuple[str, str], ...]
     unsafe: bool = False
 
-    def save(self, path: Path) -> None:
-        """Write it for the kernel to read."""
-        path.write_text(json.dumps(asdict(self)))
-
 
 def current() -> Job | None:
     """The job of this process; None in a student's notebook."""
     place = os.environ.get(VARIABLE)
     if not place:
         return None
-    content = json.loads(Path(place).read_text())
-    return Job(**{**content, "cells": tuple((name, text) for name, text in content["cells"])})
+    found: Job = records.adapter(Job).validate_json(Path(place).read_bytes())
+    return found
 
 
 def private(name: str) -> Path:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from contended.course import notebook
+from nbclient.exceptions import DeadKernelError
+
+from contended.course import execute, notebook
 from contended.course.grades import Verdict
 from contended.course.lab import Lab
 from contended.course.submission import Taken
@@ -30,10 +32,6 @@ def judge(lab: Lab, taken: Taken, *, unsafe: bool = False) -> tuple[dict[str, Ve
     Raises:
         ContendedError: the tests could not be run: no kernel, or it died.
     """
-    from nbclient.exceptions import DeadKernelError
-
-    from contended.course import execute
-
     book = notebook.overlay(lab, taken.cells)
     with execute.told(lab, taken, unsafe=unsafe) as work, notebook.quiet():
         run = execute.Tests(timeout=execute.CELL_S, kernel_name="python3")
@@ -49,8 +47,6 @@ def judge(lab: Lab, taken: Taken, *, unsafe: bool = False) -> tuple[dict[str, Ve
 
 def _verdict(cell: Any) -> Verdict:
     """What nbgrader makes of an executed test, with the reason in a student's words."""
-    from contended.course import execute
-
     earned, most = execute.points(cell)
     if earned == most:
         return Verdict()
@@ -62,8 +58,6 @@ def _verdict(cell: Any) -> Verdict:
 
 
 def _words(kind: str, said: str) -> str:
-    from contended.course import execute
-
     said = _ANSI.sub("", said).strip()
     if kind == "CellTimeoutError":
         return f"the test did not end within {execute.CELL_S} s"

@@ -7,16 +7,13 @@ The file is written by hand, so every mistake in it is one line that names the f
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from contended import tree
+from contended import records, tree
 from contended.errors import ContendedError, UsageError
 
 Kind = Literal["notebook", "c", "patch"]
@@ -178,26 +175,12 @@ def load(place: Path) -> Lab:
     Raises:
         UsageError: its lab.toml cannot be read or has a mistake; the message names the key.
     """
-    from pydantic import ValidationError
-
     file = place / "lab.toml"
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: {' '.join(str(error).split())}") from error
+    content = records.toml(file)
     renamed: dict[str, Any] = {**content, "folder": str(place), "slug": place.name}
     if isinstance(patch := content.get("patch"), dict) and "with" in patch:
         renamed["patch"] = {("extra" if k == "with" else k): v for k, v in patch.items()}
-    try:
-        # As JSON, whose lists are tuples to pydantic even when it takes types at their word.
-        text = json.dumps(renamed, default=str)
-        lab: Lab = _adapter().validate_json(text, strict=True, extra="forbid")
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{file}: {where}: {first['msg']}") from error
+    lab = records.made(Lab, renamed, str(file))
     for key, what in _mistakes(lab):
         raise UsageError(f"{file}: {key} {what}")
     return lab
@@ -241,9 +224,13 @@ def _mistakes(lab: Lab) -> Iterator[tuple[str, str]]:
             yield "", "there is no kernel.toml beside it"
 
 
-def source(lab: Lab) -> dict[str, Any]:
-    """The lab.toml as it was written, as plain data."""
-    return tomllib.loads((lab.folder / "lab.toml").read_text(encoding="utf-8"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What `wrong/<name>/expected.toml` says: `patch` is relative to the repository."""
+
+    summary: str
+    points: dict[str, int]
+    patch: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,15 +263,8 @@ def wrong(lab: Lab) -> list[Wrong]:
 
 def _wrong(lab: Lab, place: Path) -> Wrong:
     file = place / "expected.toml"
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: {' '.join(str(error).split())}") from error
-    unknown = content.keys() - {"summary", "points", "patch"}
-    points = content.get("points", {})
-    if unknown or not isinstance(content.get("summary"), str):
-        raise UsageError(f"{file}: must have summary, points and at most a patch")
-    if set(points) != {part.id for part in lab.parts}:
+    said = records.made(Expected, records.toml(file), str(file))
+    if set(said.points) != {part.id for part in lab.parts}:
         raise UsageError(
             f"{file}: points must name each part: {', '.join(p.id for p in lab.parts)}"
         )
@@ -293,19 +273,11 @@ def _wrong(lab: Lab, place: Path) -> Wrong:
         for path in place.iterdir()
         if path.is_file() and path.name != "expected.toml"
     }
-    if "patch" in content:
-        files[lab.files[0]] = (tree.home() / content["patch"]).read_bytes()
+    if said.patch:
+        files[lab.files[0]] = (tree.home() / said.patch).read_bytes()
     cells = {p.stem: p.read_text(encoding="utf-8") for p in place.glob("cells/*.py")}
     for name in (files.keys() - set(lab.files)) | (cells.keys() - set(lab.cells)):
         raise UsageError(f"{file}: {name} is not taken from a submission, so it changes nothing")
     return Wrong(
-        name=place.name, summary=content["summary"], points=points, cells=cells, files=files
+        name=place.name, summary=said.summary, points=said.points, cells=cells, files=files
     )
-
-
-@cache
-def _adapter() -> Any:
-    # As in contended.measure.results: other commands should not pay for importing pydantic.
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Lab)

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import nbformat
+
 from contended.course.lab import Lab
 from contended.errors import UsageError
 
@@ -44,8 +46,6 @@ def read(lab: Lab) -> Any:
     Raises:
         UsageError: it is no notebook, or not one of this lab; the message says what is wrong.
     """
-    import nbformat
-
     try:
         text = lab.notebook.read_text(encoding="utf-8")
         book = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
@@ -109,10 +109,9 @@ def stub(lab: Lab) -> Any:
     Raises:
         UsageError: as `read`, or a marker is missing.
     """
-    import nbformat
-
     book = read(lab)
     with quiet():
+        # It brings a web server and a database along, which only a release needs.
         from nbgrader.preprocessors import (
             CheckCellMetadata,
             ClearHiddenTests,
@@ -138,8 +137,6 @@ def stub(lab: Lab) -> Any:
 
 def write(book: Any) -> str:
     """A notebook's text, as JupyterLab would save it."""
-    import nbformat
-
     out = io.StringIO()
     nbformat.write(book, out)  # type: ignore[no-untyped-call]
     return out.getvalue()

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from contended import tree
-from contended.course import patchtext, sandbox
+from contended.course import box, patchtext
 from contended.course.grades import Verdict
 from contended.course.lab import Lab
 from contended.course.patchtext import Refused
@@ -34,9 +34,7 @@ from contended.kernel.variants import Variant
 SUBMISSION = "submission"
 _DETAIL_CHARS = 12_000
 
-_BUILDING = sandbox.Limits(
-    wall_s=900, cpu_s=600, disk=4 << 30, address_space=8 << 30, processes=256
-)
+_BUILDING = box.Limits(wall_s=900, cpu_s=600, disk=4 << 30, address_space=8 << 30, processes=256)
 
 
 def judge(lab: Lab, content: bytes, *, unsafe: bool = False) -> dict[str, Verdict]:
@@ -186,8 +184,8 @@ def _kernels(plan: Plan, tree: Source, unsafe: bool) -> Iterator[Verdict | None]
 
 def _boxed(command: Sequence[str], tree: Path, objects: Path) -> list[str]:
     """A make of somebody else's C, in a sandbox."""
-    before = sandbox.prefix(readable=[tree], writable=[objects], limits=_BUILDING, drop=False)
-    return [*before, "env", f"TMPDIR={sandbox.HOME}", f"HOME={sandbox.HOME}", *command]
+    before = box.prefix(readable=[tree], writable=[objects], limits=_BUILDING, drop=False)
+    return [*before, "env", f"TMPDIR={box.HOME}", f"HOME={box.HOME}", *command]
 
 
 def _not_built(variant: Variant, config: str, error: ContendedError) -> Verdict:

@@ -17,9 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
 from contended import cc
 from contended.course import job, lab, sandbox
 from contended.course.ask import StudentError
+from contended.course.box import Limits
 from contended.course.lab import CRules, Lab
 from contended.errors import ContendedError, UsageError
 
@@ -44,7 +48,7 @@ _PLACED = re.compile(r"\b(?:__)?(section|alias|ifunc|symver|weakref|naked)(?:__)
 _ATTRIBUTE = re.compile(r"\b__attribute(?:__)?\s*\(\(.*?\)\)", re.S)
 _INCLUDE = re.compile(r"^\s*(?:#|%:|\?\?=)\s*include\b\s*(.*?)\s*$", re.M)
 _LINE = re.compile(r"^\s*(?:#|%:|\?\?=)\s*(?:line\b|\d)", re.M)
-_COMPILING = sandbox.Limits(wall_s=60, cpu_s=60, memory=2 << 30, output=64 << 20)
+_COMPILING = Limits(wall_s=60, cpu_s=60, memory=2 << 30, output=64 << 20)
 
 Sanitizer = Literal["thread", "address"]
 
@@ -113,11 +117,11 @@ class Program:
         done = sandbox.run(
             ["./program", *map(str, args)],
             files={"program": self.binary},
-            limits=sandbox.Limits(
+            limits=Limits(
                 wall_s=deadline_s,
                 cpu_s=round(4 * deadline_s) + 1,
                 # A sanitizer's shadow is reserved, not used.
-                address_space=0 if self.sanitize else sandbox.Limits().address_space,
+                address_space=0 if self.sanitize else Limits().address_space,
             ),
             stdin=stdin.encode(),
             unsafe=self.unsafe,
@@ -255,9 +259,6 @@ def _lines_of(name: str, preprocessed: str) -> Iterator[str]:
 
 def _symbols(made: bytes, rules: CRules) -> Iterator[str]:
     """What an object file has that it may not have."""
-    from elftools.common.exceptions import ELFError
-    from elftools.elf.elffile import ELFFile
-
     try:
         elf = ELFFile(io.BytesIO(made))
         for section in elf.iter_sections():

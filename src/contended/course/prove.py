@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Prove that a lab grades as it says: the solution gets all, the stub nothing, wrong ones lose.
-
-`python -m contended.course.prove labs/<slug>`, or `contended course prove`.
-"""
+"""Prove that a lab grades as it says: the solution gets all, the stub nothing, wrong ones lose."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -73,14 +69,3 @@ def prove(about: Lab, *, unsafe: bool = False) -> Iterator[Proof]:
     """
     for name, expected, taken in known(about):
         yield Proof(name, expected, grade.one(about, taken, student=name, unsafe=unsafe))
-
-
-def main(argv: list[str]) -> int:
-    """Prove the labs that are named."""
-    from contended.cli import main as command
-
-    return command(["course", "prove", *argv])
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import nbformat
+
 from contended import tree
 from contended.course import lab, notebook
 from contended.course.lab import Lab
@@ -123,8 +125,6 @@ def _lines(name: str, content: bytes) -> list[str]:
     text = content.decode(errors="replace")
     if not name.endswith(".ipynb"):
         return text.splitlines()
-    import nbformat
-
     book: Any = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
     lines = []
     for cell in book.cells:
@@ -199,17 +199,20 @@ def run(out: Path, names: Sequence[str] | None = None, *, nbgrader: bool = False
 def _write_source(place: Path, about: Lab, copy: Mapping[str, bytes]) -> None:
     """What nbgrader makes its own release of: it strips notebooks, and nothing else."""
     shutil.rmtree(place, ignore_errors=True)
-    for name, content in copy.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_bytes(content)
+    write_files(place, copy)
     shutil.copyfile(about.notebook, place / about.notebook.name)
 
 
-def _write(place: Path, about: Lab, copy: Mapping[str, bytes]) -> None:
-    for name, content in copy.items():
-        file = place / about.slug / name
+def write_files(place: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files below a folder, by their names relative to it."""
+    for name, content in contents.items():
+        file = place / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
+
+
+def _write(place: Path, about: Lab, copy: Mapping[str, bytes]) -> None:
+    write_files(place / about.slug, copy)
     packed = place / f"{about.slug}.zip"
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(copy.items()):

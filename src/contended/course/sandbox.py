@@ -6,17 +6,12 @@ which everything is read-only but one small folder in memory, an environment of 
 capabilities, and the system calls of `contended.course.seccomp` refused. CPU time, address space,
 processes, files and output are limited, and a watcher adds up the memory of all its processes and
 knows the deadline. Whatever it leaves behind ends with its pid namespace.
-
-Under root, bubblewrap sets the box up with root's rights, and a user that owns nothing on this
-machine lives in it; another one in every box, so that limits on processes do not meet. Everybody
-else needs a kernel that lets users make user namespaces.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-import secrets
 import shutil
 import signal
 import subprocess
@@ -29,43 +24,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
-from contended.course import seccomp
+from contended import child
+from contended.course import box, seccomp
+from contended.course.box import Limits
 from contended.errors import ContendedError
-
-HOME = "/sandbox"
-"""The one folder that can be written to: the working directory in there."""
 
 MISSING = "grading runs strangers' code and needs bubblewrap: apt-get install bubblewrap"
 
-# Nobody's: systemd's list of user ids (docs/UIDS-GIDS.md) leaves all from here on unused.
-_FIRST_UID, _UIDS = 1_879_048_192, 1 << 27
 _POLL_S = 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a process and all that it starts may use.
-
-    Attributes:
-        wall_s: Seconds until all of it is stopped.
-        cpu_s: Seconds of CPU time for each process.
-        memory: Bytes, added up over all processes.
-        address_space: Bytes for each process, or 0 for no limit: sanitizers reserve terabytes.
-        processes: Processes and threads.
-        disk: Bytes in its folder.
-        output: Bytes of standard output, and as many of standard error.
-    """
-
-    wall_s: float = 30.0
-    cpu_s: int = 30
-    memory: int = 1 << 30
-    address_space: int = 4 << 30
-    processes: int = 64
-    disk: int = 64 << 20
-    output: int = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,100 +80,6 @@ def require(unsafe: bool) -> None:
         raise ContendedError(f"{why}; or grade with --unsafe in a machine that you can throw away")
 
 
-def python() -> tuple[Path, ...]:
-    """What this Python and this package need to be read: folders."""
-    import contended
-
-    package = Path(contended.__file__).resolve().parent
-    places = (Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parents[1])
-    return tuple(dict.fromkeys((*places, package)))
-
-
-def prefix(
-    *,
-    readable: Sequence[Path] = (),
-    writable: Sequence[Path] = (),
-    limits: Limits,
-    drop: bool = True,
-    filter_fd: int | None = None,
-    data: Mapping[str, int] | None = None,
-) -> list[str]:
-    """The command that others are put behind to run in a box.
-
-    Args:
-        readable: Files and folders that can be read at their own places, besides the system's.
-        writable: Folders that can be written to at their own places.
-        limits: As `run`.
-        drop: Whether to become a user that owns nothing; false only to write to `writable`.
-        filter_fd: An open file with the filter of system calls.
-        data: Names in its folder, and open files with what they shall hold.
-    """
-    root = os.geteuid() == 0
-    command = ["bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
-    command += ["--unshare-cgroup-try", "--die-with-parent", "--new-session", "--hostname", "box"]
-    if not root:
-        command += ["--unshare-user", "--disable-userns", "--uid", "65534", "--gid", "65534"]
-    if not (root and drop):
-        command += ["--cap-drop", "ALL"]
-    command += ["--proc", "/proc", "--dev", "/dev", "--size", str(limits.disk)]
-    command += ["--perms", "1777", "--tmpfs", "/dev/shm"]
-    command += ["--size", str(limits.disk), "--perms", "1777", "--tmpfs", "/tmp"]
-    command += ["--size", str(limits.disk), "--perms", "1777", "--tmpfs", HOME]
-    for place in ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin"):
-        if Path(place).is_symlink():
-            command += ["--symlink", str(Path(place).readlink()), place]
-        elif Path(place).exists():
-            command += ["--ro-bind", place, place]
-    # The dynamic linker's cache, and Debian's names for compilers; nothing else of /etc.
-    command += ["--perms", "0755", "--dir", "/etc"]
-    for place in ("/etc/ld.so.cache", "/etc/alternatives"):
-        command += ["--ro-bind-try", place, place]
-    # What bubblewrap makes on the way to a place is closed to others, so it is made before.
-    above = {folder for path in (*readable, *writable) for folder in path.absolute().parents}
-    for folder in sorted(above - {Path("/"), Path("/usr"), Path("/tmp")}):
-        command += ["--perms", "0755", "--dir", str(folder)]
-    for path in readable:
-        command += ["--ro-bind", str(path), str(path)]
-    for path in writable:
-        command += ["--bind", str(path), str(path)]
-    for name, descriptor in (data or {}).items():
-        command += ["--perms", "0755", "--file", str(descriptor), f"{HOME}/{name}"]
-    command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME]
-    if filter_fd is not None:
-        command += ["--seccomp", str(filter_fd)]
-    command += ["--"]
-    if root and drop:
-        uid = str(_FIRST_UID + secrets.randbelow(_UIDS))
-        command += ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs"]
-        command += ["--bounding-set=-all", "--inh-caps=-all", "--"]
-    return command + _limited(limits)
-
-
-def _limited(limits: Limits) -> list[str]:
-    # Not by preexec_fn: bubblewrap itself must not be held to them.
-    command = ["prlimit", "--core=0", f"--cpu={limits.cpu_s}", f"--nproc={limits.processes}"]
-    command += [f"--fsize={limits.disk}", "--nofile=1024"]
-    if limits.address_space:
-        command += [f"--as={limits.address_space}"]
-    return [*command, "--"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """All that a process in a box finds in its environment."""
-    package = next(p for p in python()[::-1] if p.name == "contended")
-    return {
-        "PATH": os.pathsep.join((str(Path(sys.prefix) / "bin"), "/usr/bin", "/bin")),
-        "HOME": HOME,
-        "TMPDIR": HOME,
-        "LANG": "C.UTF-8",
-        "PYTHONPATH": str(package.parent),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
-        "OPENBLAS_NUM_THREADS": "1",
-        **more,
-    }
-
-
 class Process:
     """A process in a box; a context manager, nothing of it outlives the block.
 
@@ -246,7 +120,7 @@ class Process:
         descriptors: list[int] = []
         try:
             command, cwd = self._prepare(descriptors)
-            environ = environment(**self._environ)
+            environ = box.environment(**self._environ)
             if cwd is not None:
                 environ |= {"HOME": cwd, "TMPDIR": cwd}
             self.child = subprocess.Popen(
@@ -280,7 +154,7 @@ class Process:
             everything = resource.getrlimit(resource.RLIMIT_NPROC)[0]
             many = everything if everything != resource.RLIM_INFINITY else 1 << 20
             limits = replace(self.limits, processes=many)
-            return _limited(limits) + self._command, self._scratch.name
+            return box.limited(limits) + self._command, self._scratch.name
 
         def hold(content: bytes) -> int:
             descriptor = os.memfd_create("contended")
@@ -292,20 +166,15 @@ class Process:
 
         data = {name: hold(content) for name, content in self._files.items()}
         calls = seccomp.program()
-        before = prefix(
-            readable=(*python(), *self._readable),
+        before = box.prefix(
+            readable=(*box.python(), *self._readable),
             limits=self.limits,
             filter_fd=hold(calls) if calls else None,
             data=data,
         )
         return before + self._command, None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._kill()
         self._watcher.join()
@@ -373,19 +242,19 @@ def run(
         command, files=files, readable=readable, limits=limits, unsafe=unsafe, environ=environ
     )
     with process:
-        child = process.child
-        assert child.stdin
+        running = process.child
+        assert running.stdin
         readers = [
             threading.Thread(target=take, args=(stream, name), daemon=True)
-            for stream, name in ((child.stdout, "output"), (child.stderr, "errors"))
+            for stream, name in ((running.stdout, "output"), (running.stderr, "errors"))
         ]
         for reader in readers:
             reader.start()
         with suppress(BrokenPipeError):
-            child.stdin.write(stdin)
+            running.stdin.write(stdin)
         with suppress(BrokenPipeError):
-            child.stdin.close()
-        status = child.wait()
+            running.stdin.close()
+        status = running.wait()
         wall = time.monotonic() - process.started
         for reader in readers:
             # Without a box, something left behind may hold the pipe open: it is killed below.
@@ -393,7 +262,7 @@ def run(
     # bubblewrap reports a signal as a shell does.
     if status > 128 and not unsafe:
         status = 128 - status
-    reason = process.reason or (signal_name(-status) if status < 0 else "")
+    reason = process.reason or (death(-status) if status < 0 else "")
     return Done(
         status=status,
         stdout=bytes(taken["output"]),
@@ -403,43 +272,25 @@ def run(
     )
 
 
-_MEANING = {
-    "SIGSEGV": "it used memory that is not there",
-    "SIGBUS": "it used memory that is not there",
-    "SIGABRT": "it, or a checker, gave up",
-    "SIGFPE": "a division by zero, most likely",
+_CAUSES = {
     "SIGXCPU": "it used up its CPU time",
     "SIGXFSZ": "it wrote too large a file",
     "SIGKILL": "it used up its CPU time or its memory",
 }
 
 
-def signal_name(number: int) -> str:
+def death(number: int) -> str:
     """How a process died, in words."""
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        return f"was killed by signal {number}"
-    return f"was killed by {name}" + (f" ({_MEANING[name]})" if name in _MEANING else "")
+    return child.death(number, **_CAUSES)
 
 
 def _memory(top: int) -> int:
     """The bytes of memory that a process and all below it hold."""
-    parents: dict[int, int] = {}
     pages: dict[int, int] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                stat = Path(entry.path, "stat").read_text(errors="replace")
-            except OSError:
-                continue  # it has just ended
-            # "pid (name) state ppid ...": the name may hold anything, brackets and blanks too
-            fields = stat.rpartition(")")[2].split()
-            parents[int(entry.name)] = int(fields[1])
-            pages[int(entry.name)] = int(fields[21])
     children: dict[int, list[int]] = {}
-    for pid, parent in parents.items():
-        children.setdefault(parent, []).append(pid)
+    for pid, fields in child.processes():
+        pages[pid] = int(fields[21])
+        children.setdefault(int(fields[1]), []).append(pid)
     total, todo = 0, [top]
     while todo:
         pid = todo.pop()

@@ -47,7 +47,7 @@ def _answer(request: dict[str, Any], names: dict[str, Any], broken: dict[str, st
             case _:
                 function = _look_up(request["name"], names, broken)
                 found = function(*request["args"], **request["kwargs"])
-        return json.dumps({"ok": found}, default=_plain)
+        return json.dumps({"ok": found}, default=plain)
     except BaseException as error:
         # SystemExit and KeyboardInterrupt as well: leaving early is no way to pass.
         said = _describe(error)
@@ -69,7 +69,7 @@ def _look_up(name: str, names: dict[str, Any], broken: dict[str, str]) -> Any:
     raise LookupError(f"nothing is called {name}{why}")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What JSON has no word for, as something that it has."""
     if isinstance(value, (set, frozenset)):
         return sorted(value)

@@ -171,12 +171,16 @@ def _name(cell: Mapping[str, Any]) -> str:
     metadata = cell.get("metadata")
     about = metadata.get("nbgrader") if isinstance(metadata, dict) else None
     name = about.get("grade_id") if isinstance(about, dict) else None
-    return name if isinstance(name, str) else ""
+    return _whole(name)
 
 
 def _text(cell: Mapping[str, Any]) -> str:
     source = cell.get("source", "")
     if isinstance(source, list):
         source = "".join(part for part in source if isinstance(part, str))
-    # Half a surrogate pair is legal JSON and no text.
-    return source.encode(errors="replace").decode() if isinstance(source, str) else ""
+    return _whole(source)
+
+
+def _whole(text: object) -> str:
+    """A text; half a surrogate pair, which is legal JSON, is none."""
+    return text.encode(errors="replace").decode() if isinstance(text, str) else ""

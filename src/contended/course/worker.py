@@ -7,25 +7,24 @@ survives whatever happens in here.
 
 from __future__ import annotations
 
-import base64
-import json
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from contended import child, machine, records
-from contended.course import grades, judge, lab, sandbox
+from contended.course import grades, lab, sandbox
 from contended.course.grades import Grade
 from contended.course.lab import Lab
 from contended.course.submission import Taken
 from contended.errors import ContendedError
+from contended.records import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(Record):
     """One submission to be graded.
 
     Attributes:
@@ -44,21 +43,8 @@ class Task:
     taken: Taken
     unsafe: bool
 
-    def to_json(self) -> str:
-        """As text, for another process."""
-        content: dict[str, Any] = {**asdict(self), "taken": asdict(self.taken)}
-        files = {n: base64.b64encode(c).decode() for n, c in self.taken.files.items()}
-        content["taken"]["files"] = files
-        return json.dumps(content)
-
-
-def task(text: str) -> Task:
-    """The task that `Task.to_json` has written."""
-    content = json.loads(text)
-    taken = content["taken"]
-    taken["files"] = {name: base64.b64decode(code) for name, code in taken["files"].items()}
-    taken["notes"] = tuple(taken["notes"])
-    return Task(**{**content, "taken": Taken(**taken)})
+    # What is handed in may be any bytes.
+    __pydantic_config__: ClassVar = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
 
 
 def grade(what: Task) -> tuple[Grade, str]:
@@ -97,13 +83,16 @@ def grade(what: Task) -> tuple[Grade, str]:
 
 
 def _judge(about: Lab, what: Task) -> tuple[list[grades.PartGrade], str]:
+    # Neither kind of lab should wait for what judges the other: nbgrader, or the kernel lab.
+    book = ""
     if about.kind == "patch":
-        from contended.course.patches import judge as judge_patch
+        from contended.course import patches
 
-        content = what.taken.files[about.files[0]]
-        verdicts = judge_patch(about, content, unsafe=what.unsafe)
-        return grades.assemble(about, verdicts.__getitem__), ""
-    verdicts, book = judge.judge(about, what.taken, unsafe=what.unsafe)
+        verdicts = patches.judge(about, what.taken.files[about.files[0]], unsafe=what.unsafe)
+    else:
+        from contended.course import judge
+
+        verdicts, book = judge.judge(about, what.taken, unsafe=what.unsafe)
     return grades.assemble(about, verdicts.__getitem__), book
 
 
@@ -114,7 +103,7 @@ def main(argv: list[str]) -> int:
     child.die_with_parent(signal.SIGTERM)
     file = Path(argv[0])
     try:
-        found, book = grade(task(file.read_text()))
+        found, book = grade(records.adapter(Task).validate_json(file.read_bytes()))
     except ContendedError as error:
         records.write_whole(file.with_name("failed.txt"), str(error))
         return 1

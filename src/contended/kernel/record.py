@@ -13,8 +13,7 @@ from contended import records
 from contended.errors import UsageError
 from contended.measure.results import number
 from contended.records import Record
-from contended.show import report
-from contended.show.lesson import Table
+from contended.show.table import Table, columns
 
 SCHEMA = 1
 _WIDTH = 46
@@ -205,7 +204,7 @@ class KernelRun(Record):
             for line, (left, right) in enumerate(zip_longest(expected, seen, fillvalue="")):
                 first = ("", "", "") if line else (outcome.variant, outcome.run, held)
                 rows.append([*first[:2], left, right, first[2]])
-        parts = [report.columns(rows)]
+        parts = [columns(rows)]
         parts += [f"NOT HELD {miss}" for miss in self.misses]
         parts += [
             f"FAILED {boot.variant}, run {boot.run}, repeat {boot.repeat + 1}: {boot.failed}"

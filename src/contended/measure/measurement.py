@@ -15,10 +15,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from contended import __version__, cc, machine
-from contended.errors import ContendedError, UsageError
+from contended import cc, machine
+from contended.errors import ContendedError, UsageError, check_range
 from contended.measure import models, native, results
 from contended.measure.models import Model
+from contended.measure.provenance import provenance
 from contended.measure.results import Failure, Measurement, Provenance, Sample
 from contended.measure.runner import GRACE_S, Config, Run, RunFailed, Runner
 
@@ -115,14 +116,14 @@ def measure(
         places = list(cpus) if cpus is not None else machine.allowed_cpus()
         counts = _thread_counts(about, threads, places)
         unit = _unit(about, metric)
-        _check_range("repeats", repeats, 1, MAX_REPEATS)
-        _check_range("slices", slices, 1, 64)
-        _check_range("think", think_ns, 0, MAX_THINK_NS)
-        _check_range("slice_ms", slice_ms, 0.1, 10_000)
-        _check_range("warmup_ms", warmup_ms, 0, 10_000)
-        _check_range("ops", ops, 0, 10**12)
+        check_range("repeats", repeats, 1, MAX_REPEATS)
+        check_range("slices", slices, 1, 64)
+        check_range("think", think_ns, 0, MAX_THINK_NS)
+        check_range("slice_ms", slice_ms, 0.1, 10_000)
+        check_range("warmup_ms", warmup_ms, 0, 10_000)
+        check_range("ops", ops, 0, 10**12)
         if deadline_s is not None:
-            _check_range("deadline_s", deadline_s, 0.1, 3600)
+            check_range("deadline_s", deadline_s, 0.1, 3600)
 
         started, clock, load = machine.now(), time.monotonic(), machine.load_1min()
         samples: dict[str, list[Sample]] = {name: [] for name in names}
@@ -240,11 +241,6 @@ def pingpong(
         provenance=_provenance(schedulers, started, time.monotonic() - clock, load),
         ratios=False,
     )
-
-
-def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise UsageError(f"{name} is {value:g}: choose {low:g} to {high:g}")
 
 
 def _unit(about: Model, metric: str) -> str:
@@ -388,36 +384,6 @@ def _samples(about: Model, job: Job, run: Run, handover: float | None) -> list[S
         )
         for name, phase in zip(about.phases, run.phases, strict=True)
     ]
-
-
-def provenance(
-    started: str,
-    seconds: float,
-    load: float,
-    *,
-    scheduler: str,
-    compiler: str,
-    compiler_flags: str,
-) -> Provenance:
-    """This machine, and what the caller knows of its run: what is on it comes from `machine`."""
-    import platform
-
-    return Provenance(
-        cpu=machine.cpu_model(),
-        cpus_allowed=machine.allowed_cpus(),
-        kernel=platform.release(),
-        compiler=compiler,
-        compiler_flags=compiler_flags,
-        python=platform.python_version(),
-        contended=__version__,
-        commit=machine.commit(),
-        governor=machine.governor(),
-        virtualized=machine.hypervisor(),
-        load_1min=load,
-        scheduler=scheduler,
-        started=started,
-        seconds=round(seconds, 3),
-    )
 
 
 def _provenance(schedulers: Counter[str], started: str, seconds: float, load: float) -> Provenance:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from contended import records
 from contended.errors import UsageError
 from contended.measure import native
 from contended.measure.runner import Runner
@@ -105,24 +107,10 @@ def describe(model: str | Path, runner: Runner | None = None) -> Model:
         runner: The child process to ask in; without one, a process is started and ended.
     """
     library = native.build(model)
-    if runner is None:
-        with Runner() as own:
-            said = own.describe(library)
-    else:
-        said = runner.describe(library)
-    return Model(
-        slug=said["slug"],
-        summary=said["summary"],
-        op=said["op"],
-        min_threads=said["min_threads"],
-        max_threads=said["max_threads"],
-        variants=tuple(Named(**row) for row in said["variants"]),
-        params=tuple(Param(**row) for row in said["params"]),
-        counters=tuple(Named(**row) for row in said["counters"]),
-        phases=tuple(said["phases"]),
-        fields=tuple(Field(**row) for row in said["fields"]),
-        library=library,
-    )
+    with ExitStack() as stack:
+        said = (runner or stack.enter_context(Runner())).describe(library)
+    about: Model = records.adapter(Model).validate_python({**said, "library": library})
+    return about
 
 
 def _index(what: str, name: str, names: Iterable[str], slug: str) -> int:

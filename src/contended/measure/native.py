@@ -115,6 +115,7 @@ def declarations() -> str:
 
 def interface() -> Any:
     """A cffi `FFI` that knows the declarations of `csrc/abi.h`."""
+    # Only the process that runs the models needs it.
     from cffi import FFI
 
     ffi = FFI()

@@ -192,9 +192,6 @@ class Measurement(Record):
         """The phases in the order they ran."""
         return list(dict.fromkeys(s.phase for v in self.variants.values() for s in v.samples))
 
-    def _repr_html_(self) -> str:
-        return _html(self)
-
 
 def build(
     *,
@@ -277,38 +274,3 @@ def _ratios(top: Sequence[Sample], base: Sequence[Sample]) -> list[RatioAt]:
                 )
             )
     return rows
-
-
-def _html(measurement: Measurement) -> str:
-    from html import escape
-
-    rows = []
-    for name, result in measurement.variants.items():
-        for threads in measurement.thread_counts:
-            for phase in measurement.phases:
-                values = measurement.values(name, threads=threads, phase=phase)
-                if values:
-                    low, mid, high = min(values), stats.median(values), max(values)
-                    rows.append(
-                        f"<tr><td>{escape(name)}</td><td>{threads}</td><td>{escape(phase)}</td>"
-                        f"<td>{number(mid)}</td><td>{number(low)} to {number(high)}</td>"
-                        f"<td>{len(values)}</td></tr>"
-                    )
-        for failure in measurement.failures:
-            if failure.variant == name:
-                rows.append(
-                    f"<tr><td>{escape(name)}</td><td>{failure.threads}</td>"
-                    f'<td colspan="4"><strong>failed:</strong> {escape(failure.reason)}</td></tr>'
-                )
-        if not result.samples and not any(f.variant == name for f in measurement.failures):
-            rows.append(f'<tr><td>{escape(name)}</td><td colspan="5">not run</td></tr>')
-    what = "recorded reference run" if measurement.recorded else "measured now"
-    where = measurement.provenance
-    return (
-        f'<table class="table"><caption>{escape(measurement.case)}: {escape(measurement.unit)} '
-        f"({what}; {escape(where.cpu)}, Linux {escape(where.kernel)}, "
-        f"{escape(where.scheduler)})</caption>"
-        "<thead><tr><th>variant</th><th>threads</th><th>phase</th><th>median</th>"
-        "<th>lowest to highest</th><th>repeats</th></tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table>"
-    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import subprocess
 import sys
 import time
@@ -17,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+from contended import child, records
 from contended.errors import ContendedError
 
 # What a run may take beyond what it plans, for a machine that is busy with other things.
@@ -110,29 +109,24 @@ class Runner:
     def __enter__(self) -> Self:
         # A session of its own: Ctrl-C in a terminal reaches us, and we end the child in order.
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "contended.child"],
+            [sys.executable, "-m", "contended.measure.host"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            env=child.environment(),
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        child, self._child = self._child, None
-        assert child is not None
-        child.terminate()  # it ends whatever a model has started, then itself
+    def __exit__(self, *_: object) -> None:
+        host, self._child = self._child, None
+        assert host is not None
+        host.terminate()  # it ends whatever a model has started, then itself
         try:
-            child.communicate(timeout=GRACE_S)
+            host.communicate(timeout=GRACE_S)
         except subprocess.TimeoutExpired:
-            child.kill()
-            child.communicate()
+            host.kill()
+            host.communicate()
 
     def describe(self, library: Path) -> dict[str, Any]:
         """The model's own description, as plain data."""
@@ -152,7 +146,8 @@ class Runner:
             answer = self._ask(
                 {"library": str(library), "config": asdict(config), "deadline_s": deadline_s}
             )
-        return Run(**{**answer, "phases": [Phase(**phase) for phase in answer["phases"]]})
+        run: Run = records.adapter(Run).validate_python(answer)
+        return run
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -175,14 +170,14 @@ class Runner:
             yield
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        child = self._child
-        assert child is not None, "use the runner as a context manager"
-        assert child.stdin is not None
-        assert child.stdout is not None
+        host = self._child
+        assert host is not None, "use the runner as a context manager"
+        assert host.stdin is not None
+        assert host.stdout is not None
         try:
-            child.stdin.write(json.dumps(request) + "\n")
-            child.stdin.flush()
-            line = child.stdout.readline()
+            host.stdin.write(json.dumps(request) + "\n")
+            host.stdin.flush()
+            line = host.stdout.readline()
         except BrokenPipeError:
             line = ""
         if not line:

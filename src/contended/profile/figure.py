@@ -7,7 +7,7 @@ from contended.errors import UsageError
 from contended.measure.results import number
 from contended.profile.saved import Profiles
 from contended.profile.tables import by, meaning
-from contended.show.plot import PALETTE, Plot, canvas, finished, house_style
+from contended.show.canvas import PALETTE, Plot, canvas, finished, house_style
 
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 _REST = "the rest"

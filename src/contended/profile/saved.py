@@ -14,7 +14,7 @@ from contended.measure.results import number
 from contended.profile import tables
 from contended.profile.coherence import Line, Profile
 from contended.records import Record
-from contended.show.lesson import Table
+from contended.show.table import Table
 
 if TYPE_CHECKING:
     import pandas

@@ -15,7 +15,7 @@ from contended.errors import UsageError
 from contended.measure.results import number
 from contended.profile.coherence import Line, Profile, Site
 from contended.profile.thing import Thing
-from contended.show.report import columns
+from contended.show.table import columns
 
 _RULE = "=" * 49
 _SITES = 12  # rows of one line in the pareto

@@ -130,9 +130,15 @@ def show(claim: Claim) -> None:
     """
     if not claim.holds and os.environ.get(RECORD) == "1":
         raise ContendedError(f"no reference run: {claim!r}")
-    from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
+    display(claim)
 
-    display(claim)  # type: ignore[no-untyped-call]
+
+def display(thing: object) -> None:
+    """Show something in a notebook, before its cell ends."""
+    # A notebook has it; whoever imports this elsewhere need not wait for it.
+    from IPython import display as ipython
+
+    ipython.display(thing)  # type: ignore[attr-defined, no-untyped-call, unused-ignore]
 
 
 _KEPT: dict[int, tuple[Any, Callable[[], Any]]] = {}

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from contended.errors import UsageError
-from contended.show import plot
-from contended.show.plot import Plot
+from contended.show import canvas
+from contended.show.canvas import Plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,8 +79,8 @@ def timeline(
     if lost := {n for a in arrows for n in (a.source, a.target)} - set(names):
         raise UsageError(f"no lane {sorted(lost)[0]!r}; there are: {', '.join(names)}")
     kinds = list(dict.fromkeys(span.kind for spans in lanes.values() for span in spans))
-    with plot.house_style():
-        figure, axes = plot.canvas(title, note, height=1.5 + 0.5 * len(names))
+    with canvas.house_style():
+        figure, axes = canvas.canvas(title, note, height=1.5 + 0.5 * len(names))
         for y, spans in enumerate(lanes.values()):
             for span in spans:
                 _bar(
@@ -107,7 +107,7 @@ def timeline(
         axes.spines["bottom"].set_visible(False)
         axes.set_xlabel("time →")
         _kinds_legend(figure, axes)
-    return plot.finished(figure, _alt(title, note, alt))
+    return canvas.finished(figure, _alt(title, note, alt))
 
 
 def layout(
@@ -130,8 +130,8 @@ def layout(
     kinds = list(dict.fromkeys(f.kind for fields in structs.values() for f in fields))
     end = max(f.offset + f.size for fields in structs.values() for f in fields)
     end = -(-end // line) * line
-    with plot.house_style():
-        figure, axes = plot.canvas(title, note, height=1.6 + 0.8 * len(structs))
+    with canvas.house_style():
+        figure, axes = canvas.canvas(title, note, height=1.6 + 0.8 * len(structs))
         for y, fields in enumerate(structs.values()):
             for f in fields:
                 _bar(axes, y, f.offset, f.size, 0.6, kinds.index(f.kind), label=f.kind)
@@ -149,7 +149,7 @@ def layout(
         + ", ".join(f"{f.name} at {f.offset} to {f.offset + f.size - 1}" for f in fields)
         for name, fields in structs.items()
     )
-    return plot.finished(figure, _alt(title, note, f"{alt} Offsets: {rows}."))
+    return canvas.finished(figure, _alt(title, note, f"{alt} Offsets: {rows}."))
 
 
 def cache_lines(
@@ -186,8 +186,8 @@ def cache_lines(
                 pieces.append((y, start, min(f.offset + f.size - at, line) - start, f))
             y += 1
         y += 0.45
-    with plot.house_style():
-        figure, axes = plot.canvas(title, note, height=1.55 + 0.4 * y)
+    with canvas.house_style():
+        figure, axes = canvas.canvas(title, note, height=1.55 + 0.4 * y)
         for top, start, size, f in pieces:
             _bar(axes, top, start, size, 0.78, kinds.index(f.kind), label=f.kind)
             fontsize = 9 if size >= 8 else 7.5
@@ -200,7 +200,7 @@ def cache_lines(
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
         _kinds_legend(figure, axes)
-    return plot.finished(figure, _alt(title, note, f"{alt} {'; '.join(said)}."))
+    return canvas.finished(figure, _alt(title, note, f"{alt} {'; '.join(said)}."))
 
 
 def strips(
@@ -222,8 +222,8 @@ def strips(
         alt: The story in words.
     """
     kinds = list(dict.fromkeys(kind for cells in rows.values() for _, kind in cells))
-    with plot.house_style():
-        figure, axes = plot.canvas(title, note, height=1.7 + 0.42 * len(rows))
+    with canvas.house_style():
+        figure, axes = canvas.canvas(title, note, height=1.7 + 0.42 * len(rows))
         for y, cells in enumerate(rows.values()):
             for x, (text, kind) in enumerate(cells):
                 _bar(axes, y, x - 0.5, 1, 0.74, kinds.index(kind), label=kind)
@@ -235,7 +235,7 @@ def strips(
         axes.spines["bottom"].set_visible(False)
         axes.set_xlabel(xlabel)
         _kinds_legend(figure, axes)
-    return plot.finished(figure, _alt(title, note, alt))
+    return canvas.finished(figure, _alt(title, note, alt))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,11 +283,11 @@ def graph(
         raise UsageError(f"no box {sorted(lost)[0]!r}; there are: {', '.join(boxes)}")
     kinds = list(dict.fromkeys(box.kind for box in boxes.values()))
     columns, rows = [b.column for b in boxes.values()], [b.row for b in boxes.values()]
-    with plot.house_style():
+    with canvas.house_style():
         from matplotlib.patches import FancyArrowPatch, Patch
 
         height = 1.6 + 0.95 * (max(rows) - min(rows) + 1)
-        figure, axes = plot.canvas(title, note, height=height)
+        figure, axes = canvas.canvas(title, note, height=height)
         for box in boxes.values():
             nth = kinds.index(box.kind)
             _bar(axes, box.row, box.column - 0.42, 0.84, 0.46, nth, zorder=2)
@@ -334,7 +334,7 @@ def graph(
             ncols=2 if len(kinds) > 3 or max(map(len, kinds)) > 24 else 3,
             frameon=False,
         )
-    return plot.finished(figure, _alt(title, note, alt))
+    return canvas.finished(figure, _alt(title, note, alt))
 
 
 def _look(nth: int) -> dict[str, Any]:

@@ -10,12 +10,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from html import escape
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from contended import register, tree
@@ -24,8 +23,9 @@ from contended.measure import TooFewCpus, native, results
 from contended.measure.results import Measurement
 from contended.measure.runner import RunFailed
 from contended.measure.today import NotAllowed
-from contended.show import claims, report
+from contended.show import claims
 from contended.show.claims import RECORD, Claim
+from contended.show.table import Table
 
 RECORDED = "CONTENDED_RECORDED"
 """Set to 1 to show the reference runs, which are the same on any machine, and measure nothing."""
@@ -74,27 +74,21 @@ class Prediction:
         found = f"Measured here: {results.number(answer, 3)} {self.unit}."
         if self.guess is None:
             return Box("No guess was made", f"{self.question} {found}", "tip")
-        if self.guess * answer <= 0:  # no factor leads from the one to the other
-            return Box("Your guess", f"{results.number(self.guess, 3)} {self.unit}. {found}", "tip")
-        off = max(self.guess / answer, answer / self.guess)
-        verdict = (
-            "Well predicted." if off < 1.5 else f"Off by a factor of {results.number(off, 2)}."
-        )
-        return Box(
-            "Your guess", f"{results.number(self.guess, 3)} {self.unit}. {found} {verdict}", "tip"
-        )
-
-    def _repr_html_(self) -> str:
-        said = (
-            "no guess yet" if self.guess is None else f"{results.number(self.guess, 3)} {self.unit}"
-        )
-        return Box("Predict", f"{self.question} ({said})", "tip")._repr_html_()
+        verdict = ""
+        if self.guess * answer > 0:  # else no factor leads from the one to the other
+            off = max(self.guess / answer, answer / self.guess)
+            verdict = f" Off by a factor of {results.number(off, 2)}."
+            verdict = " Well predicted." if off < 1.5 else verdict
+        guess = f"{results.number(self.guess, 3)} {self.unit}."
+        return Box("Your guess", f"{guess} {found}{verdict}", "tip")
 
     def __repr__(self) -> str:
-        said = (
-            "no guess yet" if self.guess is None else f"{results.number(self.guess, 3)} {self.unit}"
-        )
+        guess = self.guess
+        said = "no guess yet" if guess is None else f"{results.number(guess, 3)} {self.unit}"
         return f"{self.question} ({said})"
+
+    def _repr_html_(self) -> str:
+        return Box("Predict", repr(self), "tip")._repr_html_()
 
 
 def predict(question: str, *, unit: str, guess: float | None = None) -> Prediction:
@@ -148,7 +142,7 @@ def live(name: str, run: Callable[[], Measurement], *, may_fail: bool = False) -
         if not reference(name).exists():
             raise
         _keep(name, None)
-        _show(
+        claims.display(
             Box(
                 "Not measured on this machine",
                 f"{lacking}. What follows is the reference run results/{name}.json. "
@@ -195,12 +189,6 @@ def _instead(name: str, why: str, error: ContendedError) -> Measurement:
     return recorded(name)
 
 
-def _show(thing: object) -> None:
-    from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
-
-    display(thing)  # type: ignore[no-untyped-call]
-
-
 def _keep(name: str, measurement: Measurement | None) -> None:
     """Leave a live measurement to the book's build; None takes away that of an earlier build."""
     folder = os.environ.get(FRESH)
@@ -229,6 +217,7 @@ def tell(name: str, value: float | str, form: str = "{:,.3g}") -> None:
         value: The number, or a text as it is.
         form: How it is written.
     """
+    # It brings Sphinx along.
     from myst_nb import glue
 
     glue(name, value if isinstance(value, str) else form.format(value), display=False)
@@ -263,6 +252,7 @@ def excerpt(slug: str, *names: str) -> Any:
     Raises:
         UsageError: there is no such function in the file.
     """
+    # A notebook has it; whoever imports this elsewhere need not wait for it.
     from IPython.display import Code
 
     text = native.source(slug).read_text()
@@ -296,34 +286,7 @@ class Neighbour:
             code = f"import os\nos.sched_setaffinity(0, {{{self._cpu}}})\nwhile True: pass"
             self._process = subprocess.Popen([sys.executable, "-c", code])
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A small table: a caption, column heads and rows of ready-made text."""
-
-    caption: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-
-    def _repr_html_(self) -> str:
-        def cells(row: Sequence[Any], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{escape(str(c))}</{tag}>" for c in row) + "</tr>"
-
-        return (
-            f'<table class="table"><caption>{escape(self.caption)}</caption>'
-            f"<thead>{cells(self.head, 'th')}</thead>"
-            f"<tbody>{''.join(cells(row, 'td') for row in self.rows)}</tbody></table>"
-        )
-
-    def __repr__(self) -> str:
-        return report.columns([list(map(str, self.head)), *[list(map(str, r)) for r in self.rows]])

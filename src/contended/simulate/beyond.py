@@ -20,8 +20,8 @@ from contended import stats
 from contended.errors import ContendedError, UsageError
 from contended.measure.results import number
 from contended.show import lesson
-from contended.show.lesson import Table
-from contended.show.plot import Plot
+from contended.show.canvas import Plot
+from contended.show.table import Table
 from contended.simulate import cases, grace, machines, predict
 from contended.simulate.chart import Mark, chart
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from contended import stats
 from contended.errors import UsageError
 from contended.measure.results import number
-from contended.show.plot import PALETTE, Plot, canvas, finished, house_style
+from contended.show.canvas import PALETTE, Plot, canvas, finished, house_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
