@@ -19,15 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from contended.simulate import validate
-from contended.simulate.coherence import (
-    UNIFORM,
-    Costs,
-    Memory,
-    Phase,
-    Program,
-    Topology,
-    simulate,
-)
+from contended.simulate.caches import Costs, Phase, Topology, simulate
+from contended.simulate.program import UNIFORM, Memory, Program
 
 LIMITS = {8: 40e6, 256: 15e6}
 MANY_CPUS, MANY_OPS, MANY_S = 512, 1_000_000, 10.0

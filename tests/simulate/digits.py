@@ -17,16 +17,8 @@ from typing import Any
 from contended import register as register
 from contended import stats
 from contended.simulate import cases, grace, locks, machines, predict
-from contended.simulate.coherence import (
-    EXPONENTIAL,
-    FIXED,
-    UNIFORM,
-    Memory,
-    Preemption,
-    Program,
-    Topology,
-    simulate,
-)
+from contended.simulate.caches import Preemption, Topology, simulate
+from contended.simulate.program import EXPONENTIAL, FIXED, UNIFORM, Memory, Program
 
 Sample = tuple[str, Any]
 

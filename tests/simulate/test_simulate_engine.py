@@ -11,17 +11,9 @@ import pytest
 from simulated import NOTHING, PRIMES, adding, flat, repeat, sockets
 
 from contended.errors import ContendedError, UsageError
-from contended.simulate.coherence import (
-    EXPONENTIAL,
-    UNIFORM,
-    Costs,
-    Memory,
-    Phase,
-    Preemption,
-    Program,
-    simulate,
-)
+from contended.simulate.caches import Costs, Phase, Preemption, simulate
 from contended.simulate.locks import Lock, Lockref
+from contended.simulate.program import EXPONENTIAL, UNIFORM, Memory, Program
 
 
 def test_a_seed_gives_the_same_digits_on_every_machine() -> None:

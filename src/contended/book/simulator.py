@@ -16,7 +16,7 @@ from contended import tree
 from contended.errors import ContendedError
 from contended.measure.results import number
 from contended.simulate import cases, grace, machines
-from contended.simulate.coherence import COST_NAMES
+from contended.simulate.caches import COST_NAMES
 from contended.simulate.machines import Parameter
 
 PAGE = Path("docs/simulators.md")

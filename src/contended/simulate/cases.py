@@ -14,20 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from contended.errors import ContendedError, UsageError
 from contended.simulate import grace, machines
-from contended.simulate.coherence import (
-    UNIFORM,
-    Memory,
-    Phase,
-    Policy,
-    Preemption,
-    Program,
-    Word,
-    check_cpus,
-    check_ns,
-    simulate,
-)
+from contended.simulate.caches import Phase, Policy, Preemption, simulate
 from contended.simulate.locks import Kind, Lock, Lockref
 from contended.simulate.machines import Machine, Parameter
+from contended.simulate.program import UNIFORM, Memory, Program, Word, check_cpus, check_ns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -442,8 +432,8 @@ def run(
         seed: Seeds what is random.
         work: Private work that differs from WORK's central values, by name.
         lock: The kind of spin lock in lockrefs.
-        policy: See `coherence.simulate`.
-        preemption: See `coherence.simulate`.
+        policy: See `caches.simulate`.
+        preemption: See `caches.simulate`.
         length: Factor on the phases' lengths.
 
     Returns:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The compiled part of the simulator: one loop over events, in numba's subset of Python.
 
-Only `contended.simulate.coherence` calls it, and explains what it does; nothing else imports it,
+Only `contended.simulate.caches` calls it, and explains what it does; nothing else imports it,
 because importing numba takes longer than most commands. Arrays stand for objects here: a row of
 `lines` is a line, a row of `cpu` a CPU.
 """
@@ -285,7 +285,7 @@ def run(
     counts: Ints,
     options: Ints,
 ) -> tuple[int, int, int]:
-    """Simulate; see `contended.simulate.coherence.simulate`.
+    """Simulate; see `contended.simulate.caches.simulate`.
 
     The arrays are made here and handed over by address: numba would check each index for being
     negative and count references to the arrays, which is more work than the simulation.

@@ -17,8 +17,8 @@ from typing import Any
 
 from contended.errors import UsageError
 from contended.simulate import machines
-from contended.simulate.coherence import check_cpus, check_ns
 from contended.simulate.machines import Parameter, Source
+from contended.simulate.program import check_cpus, check_ns
 
 SOURCE = Source(
     key="mckenney2013fqs",

@@ -17,7 +17,8 @@ from contended import stats, tree
 from contended.errors import ContendedError, UsageError
 from contended.measure import results
 from contended.measure.results import Measurement
-from contended.simulate.coherence import MAX_CPUS, Costs, Topology, check_cpus
+from contended.simulate.caches import Costs, Topology
+from contended.simulate.program import MAX_CPUS, check_cpus
 
 Basis = Literal["measured", "cited", "assumed"]
 

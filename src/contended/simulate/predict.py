@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from contended import register as register
 from contended.measure.results import number
 from contended.simulate import cases, grace, machines
-from contended.simulate.coherence import Costs, Phase
+from contended.simulate.caches import Costs, Phase
 from contended.simulate.machines import Machine
 
 if TYPE_CHECKING:

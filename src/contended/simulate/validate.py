@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from contended import stats
 from contended.measure.results import Measurement
 from contended.simulate import cases, machines
-from contended.simulate.coherence import SELF, Memory, Phase, Program, simulate
+from contended.simulate.caches import Phase, simulate
 from contended.simulate.locks import Lock, Lockref
 from contended.simulate.machines import Machine
+from contended.simulate.program import SELF, Memory, Program
 
 if TYPE_CHECKING:
     import pandas as pd
