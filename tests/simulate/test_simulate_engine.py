@@ -197,8 +197,8 @@ def test_bad_costs_are_refused(costs: dict[str, float], said: str) -> None:
 def test_imports_are_light_and_silent() -> None:
     code = (
         "import sys, contended, contended.cli, contended.commands.simulate, "
-        "contended.simulate.cases, contended.simulate.predict, contended.simulate.sweep, "
-        "contended.simulate.validate; "
+        "contended.cases.beyond, contended.simulate.slider, contended.simulate.sweep, "
+        "contended.simulate.validate; contended.cases.workloads(); "
         "assert not {'numba', 'pandas', 'dask', 'distributed', 'numpy'} & set(sys.modules), "
         "sorted(sys.modules)"
     )

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from contended.cases.evidence import Reading
 from contended.commands import commandline
 from contended.records import write_whole
 from contended.scoreboard import board, simulated
 from contended.scoreboard.board import SHOWN, Entry, Row
-from contended.scoreboard.readings import Reading
 from contended.show import report
 
 

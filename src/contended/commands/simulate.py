@@ -8,8 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from contended import stats
 from contended.commands import commandline
 from contended.errors import UsageError
+from contended.measure.results import number
+from contended.records import write_whole
+from contended.show import report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,13 +25,15 @@ MAX_SEEDS = 1000
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Give `contended simulate` its arguments."""
-    from contended.simulate import cases, machines
+    # each case's module is imported here, which the other commands should not pay for
+    from contended import cases
+    from contended.simulate import machines
 
     parser.description = (
         "Simulate a case's variants on a machine, up to 512 CPUs. The same call gives the same "
         "digits everywhere. Without --dask all of this machine's CPUs are used."
     )
-    parser.add_argument("slug", metavar="SLUG", help=f"one of {', '.join(cases.names())}")
+    parser.add_argument("slug", metavar="SLUG", help=f"one of {', '.join(cases.workloads())}")
     parser.add_argument(
         "--cpus",
         type=commandline.counts,
@@ -54,9 +60,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
 
 def simulate(args: argparse.Namespace) -> int:
     """Run the command; the exit status is 0, and anything else is an exception."""
-    from contended.records import write_whole
-    from contended.show import report
-    from contended.simulate import cases, predict, sweep
+    from contended import cases
+    from contended.simulate import sweep
 
     if not 1 <= args.seeds <= MAX_SEEDS:
         raise UsageError(f"--seeds is {args.seeds}: choose 1 to {MAX_SEEDS}")
@@ -66,13 +71,12 @@ def simulate(args: argparse.Namespace) -> int:
     if args.parquet == commandline.STDOUT:
         raise UsageError("Parquet is no text: give --parquet a file's name")
     todo = sweep.tasks(
-        [args.slug],
+        [cases.workload(args.slug)],
         machines=[args.machine],
         cpus=sorted(set(args.cpus)),
         variants=args.variants,
         seeds=range(args.seeds),
     )
-    cases.require_pandas()
     with commandline.bar("run") as progress:
         frame = sweep.run(todo, address=args.dask, progress=progress)
     if args.parquet is not None:
@@ -83,22 +87,12 @@ def simulate(args: argparse.Namespace) -> int:
         return 0
     sys.stdout.write(report.columns(table(frame)) + "\n")
     if args.published:
-        sys.stdout.write("\n" + predict.prediction(_case(args.slug)).text + "\n")
+        sys.stdout.write("\n" + cases.prediction(cases.case_of(args.slug)).text + "\n")
     return 0
-
-
-def _case(name: str) -> str:
-    """The case that a scenario belongs to."""
-    from contended.simulate import cases
-
-    return name if name == cases.UMOUNT else cases.get(name).slug
 
 
 def table(frame: pd.DataFrame) -> list[list[str]]:
     """Simulated rows as text for a terminal: medians over seeds, a heading first."""
-    from contended import stats
-    from contended.measure.results import number
-
     shown = ["ops_per_s", "ns_per_op", "transfers_per_op", "slow_share"]
     shown = [name for name in shown if name in frame and frame[name].notna().any()]
     rows = [["variant", "cpus", "phase", *shown, "seeds"]]

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contended import machine, records
+from contended import cluster, machine, records
 from contended.commands.commandline import Progress
 from contended.course import feedback, grades, lab, sandbox, submission
 from contended.course.grades import Grade
@@ -258,15 +258,12 @@ def _submit(pool: ThreadPoolExecutor, task: Task, kinds: dict[str, str]) -> Futu
 def _on_cluster(
     tasks: Sequence[Task], kinds: dict[str, str], address: str
 ) -> Iterator[tuple[Task, Graded]]:
-    from contended.simulate import sweep
-
-    distributed = sweep.require_distributed()
-    with sweep.connected(distributed, address, len(tasks)) as client:
+    with cluster.connected(address, len(tasks)) as client:
         futures: dict[Any, Task] = {
             client.submit(in_process, task.to_json(), DEADLINE_S[kinds[task.lab]], pure=False): task
             for task in tasks
         }
-        for future in distributed.as_completed(futures):
+        for future in cluster.done(futures):
             try:
                 answer: Graded = future.result()
             except Exception as error:
