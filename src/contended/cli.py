@@ -58,7 +58,7 @@ def _parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"contended {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    cases = commands.add_parser("cases", help="list the nine cases and what is published of them")
+    cases = commands.add_parser("cases", help="list the cases and what is published of them")
     cases.add_argument("--json", action="store_true", help="as JSON on standard output")
     cases.set_defaults(command=_cases)
 

@@ -7,9 +7,10 @@ the rows are kept, and a test holds them and `contended.cases` together.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from contended import cases, records, register
+from contended import cases, records
 from contended.errors import ContendedError
 from contended.records import Record
 from contended.show import lesson
@@ -47,9 +48,9 @@ def load(slug: str) -> tuple[Predicted, ...]:
     return kept.rows
 
 
-def record() -> None:
-    """Simulate every case and keep the rows."""
-    for slug in register.slugs():
+def record(slugs: Iterable[str]) -> None:
+    """Simulate cases and keep the rows."""
+    for slug in slugs:
         path = lesson.reference(f"{slug}/predictions")
         path.parent.mkdir(parents=True, exist_ok=True)
         Kept(slug, cases.prediction(slug).rows).save(path)
