@@ -2,7 +2,7 @@
 """Machines to simulate: how their CPUs lie, what a cache line costs between them, and who says so.
 
 Each parameter carries its source: "measured" on this machine, "cited" (the key is one of SOURCES),
-or "assumed", which always comes with a range, and `cases.prediction` runs that range through. No
+or "assumed", which always comes with a range, and `predict` runs that range through. No
 parameter was fitted to a number that a simulation is compared with.
 """
 
