@@ -18,16 +18,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
+from contended import cases
 from contended.simulate import validate
-from contended.simulate.coherence import (
-    UNIFORM,
-    Costs,
-    Memory,
-    Phase,
-    Program,
-    Topology,
-    simulate,
-)
+from contended.simulate.caches import Costs, Phase, Topology, simulate
+from contended.simulate.program import UNIFORM, Memory, Program
 
 LIMITS = {8: 40e6, 256: 15e6}
 MANY_CPUS, MANY_OPS, MANY_S = 512, 1_000_000, 10.0
@@ -154,7 +148,7 @@ def main() -> int:
     judge("import contended", import_seconds(args.repeats), IMPORT_S, "s", least=False)
 
     print("\nC models, recorded runs, nanoseconds per operation:")
-    for row in validate.against_models():
+    for row in validate.against_models(cases.modelled()):
         note = "" if row.fits else f"  {row.why}"
         print(
             f"      {row.model}, {row.threads} threads: measured {row.measured:.1f}, "

@@ -42,6 +42,9 @@ def tree(tmp_path: Path) -> Path:
         "src/contended/stats.py",
         "src/contended/kernel/run.py",
         "src/contended/simulate/locks.py",
+        "src/contended/cases/__init__.py",
+        "src/contended/cases/beyond.py",
+        "src/contended/cases/mount_hash.py",
         "csrc/guest/init.c",
         "csrc/qemu/coherence.c",
         "patches/config/base.config",
@@ -77,6 +80,7 @@ SHARED = {
     "src/contended/stats.py",
 }
 MOUNT_HASH = {
+    "src/contended/cases/mount_hash.py",
     "csrc/models/mount_hash.c",
     "patches/mount-hash/0001-x.patch",
     "patches/mount-hash/variants.toml",
@@ -94,6 +98,13 @@ KERNEL = {
 }
 
 
+BEYOND = {
+    "src/contended/simulate/locks.py",
+    "src/contended/cases/__init__.py",
+    "src/contended/cases/beyond.py",
+}
+
+
 @pytest.mark.parametrize(
     ("code", "case_files"),
     [
@@ -103,6 +114,8 @@ KERNEL = {
         ("load('results/mount-hash-2cpu.json')", MOUNT_HASH),
         ("from contended.kernel import chapter", KERNEL),
         ("import contended.simulate.locks", {"src/contended/simulate/locks.py"}),
+        ("from contended.cases import beyond", BEYOND),
+        ("from contended.cases import mount_hash", BEYOND | MOUNT_HASH),
         ("amount_hash = 1; mount_hashes = 2", set()),
     ],
 )

@@ -14,19 +14,18 @@ from pathlib import Path
 import pytest
 from support import make_home, one_line
 
-from contended import register
+from contended import cases, register
 from contended.book import scoreboard
+from contended.cases.evidence import Count, Evidence, Lab, Ratio, Runs
 from contended.cli import main
 from contended.errors import ContendedError
 from contended.measure import TooFewCpus, results
 from contended.measure.results import Measurement
 from contended.scoreboard import board, simulated
 from contended.scoreboard.board import Entry
-from contended.scoreboard.evidence import EVIDENCE, Count, Evidence, Lab, Ratio
-from contended.scoreboard.readings import Runs
 from contended.show import claims, lesson
 from contended.simulate import predict
-from contended.simulate.predict import Predicted, prediction
+from contended.simulate.predict import Predicted
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +51,10 @@ def test_every_published_number_has_a_row(entries: tuple[Entry, ...]) -> None:
 
 
 def test_the_evidence_is_of_figures_that_there_are() -> None:
-    assert EVIDENCE.keys() == {(c.slug, p.id) for c in register.all() for p in c.published}
-    for about in EVIDENCE.values():
+    for case in register.all():
+        assert cases.study(case.slug).evidence.keys() == {figure.id for figure in case.published}
+    found = [each for slug in register.slugs() for each in cases.study(slug).evidence.values()]
+    for about in found:
         # either a reading or the reason why there is none, never both
         assert bool(about.userspace) != bool(about.no_userspace)
         assert bool(about.kernel) != bool(about.no_kernel)
@@ -136,7 +137,12 @@ def test_one_reading_that_disagrees_decides(
     kept = tuple(replace(row, published=(512.0, 512.0)) if row.name == "before" else row
                  for row in simulated.load("mount-hash"))  # fmt: skip
     rows = board._entry(
-        case, changed, EVIDENCE[case.slug, figure.id], Runs(case.slug), kept, "https://a.invalid"
+        case,
+        changed,
+        cases.study(case.slug).evidence[figure.id],
+        Runs(case.slug),
+        kept,
+        "https://a.invalid",
     ).rows
     assert [row.verdict for row in rows] == ["differs", "held"]
     assert "agree" in rows[0].why
@@ -147,7 +153,7 @@ def test_one_reading_that_disagrees_decides(
 
 @pytest.mark.parametrize("slug", register.slugs())
 def test_the_recorded_predictions_are_what_is_simulated_now(slug: str) -> None:
-    for kept, fresh in zip(simulated.load(slug), prediction(slug).rows, strict=True):
+    for kept, fresh in zip(simulated.load(slug), cases.prediction(slug).rows, strict=True):
         assert _words(kept) == _words(fresh), f"run {simulated.COMMAND}"
         assert kept.published == pytest.approx(fresh.published, rel=1e-9)
         assert (kept.simulated is None) == (fresh.simulated is None)
@@ -168,13 +174,13 @@ def test_a_missing_or_damaged_record_names_the_command(
     home = make_home(tmp_path / "home")
     monkeypatch.setenv("CONTENDED_HOME", str(home))
     with pytest.raises(ContendedError, match="contended scoreboard --simulate"):
-        simulated.load("mount-hash")
-    place = home / "results" / "mount-hash" / "predictions.json"
+        simulated.load("overlay-creds")
+    place = home / "results" / "overlay-creds" / "predictions.json"
     place.parent.mkdir(parents=True)
     for text in ("", "{}", '{"rows": [{"figure": "x"}]}', "[1]"):
         place.write_text(text)
         with pytest.raises(ContendedError, match="is no record of predictions: run contended"):
-            simulated.load("mount-hash")
+            simulated.load("overlay-creds")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from contended import __version__
 from contended.errors import ContendedError
 
 COMMANDS = {
-    "cases": "list the nine cases and what is published of them",
+    "cases": "list the cases and what is published of them",
     "doctor": "say what this machine has and lacks",
     "measure": "run a case's C model",
     "kernel": "build, boot and judge patched kernels",

@@ -10,36 +10,57 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import asdict, dataclass
+from datetime import date as day
 from functools import cache
-from importlib import resources
-from typing import Any, Literal, TypeVar, cast, get_args
+from pathlib import Path
+from typing import Any, Literal
 
-from contended.errors import ContendedError, UsageError
+from contended import records
+from contended.errors import UsageError
 
 Status = Literal["merged", "superseded", "dropped", "not-merged"]
 
-_SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_KEY = re.compile(r"[a-z][a-z0-9]*")
-_T = TypeVar("_T")
-_KINDS: dict[type, str] = {
-    bool: "boolean",
-    date: "day, such as 2024-06-13",
-    dict: "table",
-    float: "number",
-    int: "whole number",
-    list: "list",
-    str: "string",
-}
-_COMMIT = re.compile(r"[0-9a-f]{12,40}")
+PATH = Path(__file__).with_name("register.toml")
+_SLUG = r"[a-z0-9]+(-[a-z0-9]+)*"
+_KEY = r"[a-z][a-z0-9]*"
+
+
+class _Entry:
+    """A part of the register, whose texts are one line each.
+
+    What is wrong is a `ValueError` of one line: pydantic adds where it stands.
+    """
+
+    __slots__: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, str) and (value != value.strip() or not value or "\n" in value):
+                raise ValueError(f"{name} must be one line of text, not {value!r}")
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse what only this kind of entry cannot be."""
+
+
+def _like(form: str, **texts: str | None) -> None:
+    for name, text in texts.items():
+        if text is not None and not re.fullmatch(form, text):
+            raise ValueError(f"{name} is malformed: {text!r}")
+
+
+def _unique(what: str, names: Iterable[object]) -> None:
+    for name, number in Counter(names).items():
+        if number > 1:
+            raise ValueError(f"{what} {name!r} stands there {number} times")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seed:
+class Seed(_Entry):
     """The public message that a case starts from.
 
     Attributes:
@@ -58,11 +79,17 @@ class Seed:
     mailing_list: str
     subject: str
     url: str
-    message_id: str | None
+    message_id: str | None = None
+
+    def _check(self) -> None:
+        _like(_KEY, key=self.key)
+        _like(r"https://\S+", url=self.url)
+        _like(r"[^\s<>@]+@[^\s<>@]+", message_id=self.message_id)
+        day.fromisoformat(self.date)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
+class Value(_Entry):
     """One published number, or a range of them.
 
     Attributes:
@@ -75,7 +102,16 @@ class Value:
     name: str
     low: float
     high: float
-    plus_minus: float | None
+    plus_minus: float | None = None
+
+    def _check(self) -> None:
+        _like(_SLUG, name=self.name)
+        if not math.isfinite(self.low + self.high + (self.plus_minus or 0)):
+            raise ValueError("a value must be finite")
+        if self.low > self.high:
+            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
+        if self.plus_minus is not None and self.plus_minus < 0:
+            raise ValueError("plus_minus must not be negative")
 
     @property
     def middle(self) -> float:
@@ -84,7 +120,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class Published(_Entry):
     """A figure somebody else measured or stated: what a reproduction is compared with.
 
     Attributes:
@@ -105,9 +141,19 @@ class Published:
     workload: str
     source: str
     values: tuple[Value, ...]
-    workers: int | None
-    cpus: int | None
-    kernel: str | None
+    workers: int | None = None
+    cpus: int | None = None
+    kernel: str | None = None
+
+    def _check(self) -> None:
+        _like(_SLUG, id=self.id)
+        _like(_KEY, source=self.source)
+        if not self.values:
+            raise ValueError("values must be at least one")
+        _unique("value", (value.name for value in self.values))
+        for name in ("workers", "cpus"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
 
     def value(self, name: str) -> Value:
         """The value of that name.
@@ -137,7 +183,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(_Entry):
     """A change in the kernel that made, fixed or replaced the code in question.
 
     Attributes:
@@ -148,13 +194,16 @@ class Step:
     """
 
     what: str
-    commit: str | None
-    version: str | None
-    unverified: bool
+    commit: str | None = None
+    version: str | None = None
+    unverified: bool = False
+
+    def _check(self) -> None:
+        _like(r"[0-9a-f]{12,40}", commit=self.commit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(_Entry):
     """What became of the fix upstream.
 
     Attributes:
@@ -170,6 +219,11 @@ class Outcome:
     sources: tuple[str, ...]
     steps: tuple[Step, ...]
 
+    def _check(self) -> None:
+        if not self.sources or not self.steps:
+            raise ValueError("there must be at least one source and one step")
+        _like(_KEY, **{f"source {source}": source for source in self.sources})
+
     @property
     def unverified(self) -> bool:
         """Whether any step is; whoever prints the summary then says so."""
@@ -177,7 +231,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(_Entry):
     """One bug of the book; `dataclasses.asdict` of it is what `contended cases --json` prints.
 
     Attributes:
@@ -199,6 +253,14 @@ class Case:
     seed: Seed
     published: tuple[Published, ...]
     outcome: Outcome
+
+    def _check(self) -> None:
+        _like(_SLUG, slug=self.slug)
+        if self.chapter < 2:
+            raise ValueError("chapter must be 2 or more: 00 and 01 are the introduction")
+        if not self.published:
+            raise ValueError("there must be at least one published figure")
+        _unique("published id", (figure.id for figure in self.published))
 
     @property
     def notebook(self) -> str:
@@ -224,91 +286,15 @@ class Case:
         raise UsageError(f"case {self.slug!r} has no published figure {figure_id!r}; it has: {ids}")
 
 
-class _Table:
-    """A TOML table that hands out each entry once, checked, and knows where it stands.
-
-    `close` refuses what nobody asked for, so a mistyped key cannot pass unnoticed.
-    """
-
-    def __init__(self, entries: dict[str, Any], where: str, name: str = "") -> None:
-        self.name = name
-        self.where = where
-        self._entries = dict(entries)
-
-    def error(self, message: str) -> ContendedError:
-        return ContendedError(f"{self.where}: {message}")
-
-    def has(self, key: str) -> bool:
-        return key in self._entries
-
-    def take(self, key: str, kind: type[_T]) -> _T:
-        if key not in self._entries:
-            raise self.error(f"{key!r} is missing")
-        value = self._entries.pop(key)
-        # `type() is`, not isinstance: True is no chapter number and a time stamp is no day.
-        if type(value) is not kind:
-            raise self.error(f"{key!r} must be a {_KINDS[kind]}, not {value!r}")
-        return value
-
-    def text(self, key: str, form: re.Pattern[str] | None = None) -> str:
-        value = self.take(key, str)
-        if not value or value != value.strip() or "\n" in value:
-            raise self.error(f"{key!r} must be one line of text, not {value!r}")
-        if form is not None and not form.fullmatch(value):
-            raise self.error(f"{key!r} is malformed: {value!r}")
-        return value
-
-    def optional_text(self, key: str, form: re.Pattern[str] | None = None) -> str | None:
-        return self.text(key, form) if self.has(key) else None
-
-    def optional_count(self, key: str) -> int | None:
-        if not self.has(key):
-            return None
-        value = self.take(key, int)
-        if value < 1:
-            raise self.error(f"{key!r} must be at least 1, not {value}")
-        return value
-
-    def number(self, key: str) -> float:
-        value = float(self.take(key, int if type(self._entries.get(key)) is int else float))
-        if not math.isfinite(value):
-            raise self.error(f"{key!r} must be finite, not {value}")
-        return value
-
-    def table(self, key: str) -> _Table:
-        return _Table(self.take(key, dict), f"{self.where}: {key}")
-
-    def named_tables(self, key: str) -> list[_Table]:
-        found = self.take(key, dict)
-        for name, value in found.items():
-            if type(value) is not dict or not _KEY.fullmatch(name):
-                raise self.error(f"{key}.{name} must be a table named by a citation key")
-        return [_Table(value, f"{self.where}: {key}.{name}", name) for name, value in found.items()]
-
-    def tables(self, key: str, *, label: str) -> list[_Table]:
-        """The tables of a list, at least one; messages call each by its `label` entry."""
-        found = self.take(key, list)
-        if not found or any(type(value) is not dict for value in found):
-            raise self.error(f"{key!r} must be a list of tables, at least one")
-        return [
-            _Table(value, f"{self.where}: {key} {value.get(label, f'number {number}')}")
-            for number, value in enumerate(found, start=1)
-        ]
-
-    def close(self) -> None:
-        if self._entries:
-            raise self.error(f"unknown key {min(self._entries)!r}")
-
-
 # `cases.all()` reads as what it is, and nothing in this module needs the builtin.
 @cache
 def all() -> tuple[Case, ...]:  # noqa: A001
     """All cases in chapter order.
 
     Raises:
-        ContendedError: the register that was installed is broken.
+        UsageError: the register that was installed is broken.
     """
-    return parse(resources.files("contended").joinpath("register.toml").read_text(encoding="utf-8"))
+    return read(PATH)
 
 
 def slugs() -> tuple[str, ...]:
@@ -328,135 +314,60 @@ def get(slug: str) -> Case:
     raise UsageError(f"no case {slug!r}; choose one of: {', '.join(slugs())}")
 
 
-def parse(text: str) -> tuple[Case, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    seeds: dict[str, dict[str, Any]]
+    case: tuple[dict[str, Any], ...]
+
+
+def read(path: Path) -> tuple[Case, ...]:
     """Read and check a register.
 
     Args:
-        text: The register as TOML; `register.toml` shows the layout.
+        path: A TOML file in the layout of `register.toml`.
 
     Returns:
         The cases in chapter order.
 
     Raises:
-        ContendedError: it is no TOML, or an entry is missing, unknown, of the wrong kind, out of
-            range or there twice. The message is one line and names the place.
+        UsageError: it is no TOML, or an entry is missing, unknown, of the wrong kind, out of range
+            or there twice. The message is one line and names the place.
     """
+    file = records.made(_File, records.toml(path), path.name)
+    cases = [_case(entry, file.seeds, path.name) for entry in file.case]
     try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ContendedError(f"register.toml is no TOML: {error}") from error
-    top = _Table(raw, "register.toml")
-    seeds = {table.name: _seed(table) for table in top.named_tables("seeds")}
-    cases = [_case(table, seeds) for table in top.tables("case", label="slug")]
-    top.close()
-    _unique((case.slug for case in cases), "register.toml: slug")
-    _unique((str(case.chapter) for case in cases), "register.toml: chapter")
-    unused = seeds.keys() - {case.seed.key for case in cases}
+        _unique("slug", (case.slug for case in cases))
+        _unique("chapter", (case.chapter for case in cases))
+    except ValueError as error:
+        raise UsageError(f"{path.name}: {error}") from error
+    unused = file.seeds.keys() - {case.seed.key for case in cases}
     if unused:
-        raise ContendedError(f"register.toml: no case uses the seed {min(unused)!r}")
+        raise UsageError(f"{path.name}: no case uses the seed {min(unused)!r}")
     return tuple(sorted(cases, key=lambda case: case.chapter))
 
 
-def _seed(table: _Table) -> Seed:
-    day = table.take("date", date)
-    seed = Seed(
-        key=table.name,
-        author=table.text("author"),
-        date=day.isoformat(),
-        mailing_list=table.text("list"),
-        subject=table.text("subject"),
-        url=table.text("url", re.compile(r"https://\S+")),
-        message_id=table.optional_text("message_id", re.compile(r"[^\s<>@]+@[^\s<>@]+")),
-    )
-    table.close()
-    return seed
-
-
-def _case(table: _Table, seeds: dict[str, Seed]) -> Case:
-    slug = table.text("slug", _SLUG)
-    chapter = table.take("chapter", int)
-    if chapter < 2:
-        raise table.error("chapter must be 2 or more: 00 and 01 are the introduction")
-    key = table.text("seed")
+def _case(entry: dict[str, Any], seeds: dict[str, dict[str, Any]], where: str) -> Case:
+    """An entry with its seed, its model's name, and both ends of each value, put in."""
+    where = f"{where}: case {entry.get('slug')}"
+    key = entry.get("seed")
     if key not in seeds:
-        raise table.error(f"seed {key!r} is not under [seeds]; there are: {', '.join(seeds)}")
-    published = tuple(_published(t) for t in table.tables("published", label="id"))
-    _unique((p.id for p in published), f"{table.where}: published id")
-    case = Case(
-        slug=slug,
-        title=table.text("title"),
-        chapter=chapter,
-        bug=table.text("bug"),
-        model=f"{slug.replace('-', '_')}.c",
-        seed=seeds[key],
-        published=published,
-        outcome=_outcome(table.table("outcome")),
-    )
-    table.close()
-    return case
+        raise UsageError(
+            f"{where}: seed {key!r} is not under [seeds]; there are: {', '.join(seeds)}"
+        )
+    seed = records.made(Seed, {**seeds[key], "key": key}, f"{where}: seed {key}")
+    try:
+        published = [
+            {**figure, "values": [_ends(value) for value in figure.get("values", [])]}
+            for figure in entry.get("published", [])
+        ]
+    except (AttributeError, TypeError) as error:
+        raise UsageError(f"{where}: a figure or a value is no table") from error
+    model = f"{str(entry.get('slug')).replace('-', '_')}.c"
+    content = {**entry, "seed": asdict(seed), "published": published, "model": model}
+    return records.made(Case, content, where)
 
 
-def _published(table: _Table) -> Published:
-    figure = Published(
-        id=table.text("id", _SLUG),
-        what=table.text("what"),
-        unit=table.text("unit"),
-        workload=table.text("workload"),
-        source=table.text("source", _KEY),
-        values=tuple(_value(t) for t in table.tables("values", label="name")),
-        workers=table.optional_count("workers"),
-        cpus=table.optional_count("cpus"),
-        kernel=table.optional_text("kernel"),
-    )
-    table.close()
-    _unique((value.name for value in figure.values), f"{table.where}: value")
-    return figure
-
-
-def _value(table: _Table) -> Value:
-    name = table.text("name", _SLUG)
-    if table.has("value"):
-        low = high = table.number("value")
-    else:
-        low, high = table.number("low"), table.number("high")
-    spread = table.number("plus_minus") if table.has("plus_minus") else None
-    table.close()
-    if low > high:
-        raise table.error(f"low {low:g} is above high {high:g}")
-    if spread is not None and spread < 0:
-        raise table.error("plus_minus must not be negative")
-    return Value(name=name, low=low, high=high, plus_minus=spread)
-
-
-def _outcome(table: _Table) -> Outcome:
-    status = table.text("status")
-    if status not in get_args(Status):
-        raise table.error(f"status {status!r} is none of: {', '.join(get_args(Status))}")
-    sources = table.take("sources", list)
-    if not sources or any(not isinstance(s, str) or not _KEY.fullmatch(s) for s in sources):
-        raise table.error("sources must be a list of keys of references.bib, at least one")
-    outcome = Outcome(
-        status=cast(Status, status),
-        summary=table.text("summary"),
-        sources=tuple(sources),
-        steps=tuple(_step(t) for t in table.tables("steps", label="what")),
-    )
-    table.close()
-    return outcome
-
-
-def _step(table: _Table) -> Step:
-    step = Step(
-        what=table.text("what"),
-        commit=table.optional_text("commit", _COMMIT),
-        version=table.optional_text("version"),
-        unverified=table.take("unverified", bool) if table.has("unverified") else False,
-    )
-    table.close()
-    return step
-
-
-def _unique(names: Iterable[str], where: str) -> None:
-    for name, times in Counter(names).items():
-        if times > 1:
-            raise ContendedError(f"{where} {name!r} stands there {times} times")
+def _ends(value: dict[str, Any]) -> dict[str, Any]:
+    """`value = X` is both ends."""
+    rest = {key: each for key, each in value.items() if key != "value"}
+    return {"low": value["value"], "high": value["value"], **rest} if "value" in value else rest

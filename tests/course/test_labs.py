@@ -110,14 +110,3 @@ def test_a_lab_is_released_without_a_leak(slug: str, tmp_path: Path) -> None:
     if about.kind != "patch":
         cells = {notebook.grade_id(cell) for cell in notebook.read(about).cells}
         assert {*about.cells, *(part.id for part in about.parts)} <= cells
-
-
-def test_there_are_six_labs() -> None:
-    assert LABS == [
-        "lockref-degrade",
-        "measuring",
-        "open-creat-unlazy",
-        "percpu-area-map",
-        "proc-mounts-seek",
-        "umount-grace-period",
-    ]

@@ -14,30 +14,23 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from contended import register as register
-from contended import stats
-from contended.simulate import cases, grace, locks, machines, predict
-from contended.simulate.coherence import (
-    EXPONENTIAL,
-    FIXED,
-    UNIFORM,
-    Memory,
-    Preemption,
-    Program,
-    Topology,
-    simulate,
-)
+from contended import cases, register, stats
+from contended.cases.lockref_degrade import STATS
+from contended.cases.umount_grace_period import UMOUNTS
+from contended.simulate import grace, locks, machines
+from contended.simulate.caches import Preemption, Topology, simulate
+from contended.simulate.program import EXPONENTIAL, FIXED, UNIFORM, Memory, Program
 
 Sample = tuple[str, Any]
 
 
 def plain() -> Iterator[Sample]:
     """What the standard library computes: grace periods, medians, quartiles."""
-    for variant in cases.variants(cases.UMOUNT):
+    for variant in UMOUNTS.variants:
         for cpus in (1, 24, 300):
-            for row in grace.rows(variant, "2x20-smt", cpus, seed=cpus):
+            for row in UMOUNTS.rows(variant, "2x20-smt", cpus, seed=cpus):
                 yield f"grace {variant} {cpus} {row['phase']}", numbers(row)
-    yield f"predict {cases.UMOUNT}", predicted(cases.UMOUNT)
+    yield f"predict {UMOUNTS.name}", predicted(UMOUNTS.name)
     for size in (1, 6, 7, 40):
         values = grace.umounts_ms("before", 8, seed=size, draws=size)
         yield f"stats {size}", [stats.median(values), *asdict(stats.spread(values)).values()]
@@ -50,17 +43,17 @@ def compiled() -> Iterator[Sample]:
     away = Preemption(every_ns=20_000, for_ns=5_000)
     yield "engine nearest, preempted", engine(UNIFORM, policy="nearest", preemption=away)
     for lock in locks.KINDS:
-        seen = cases.run("lockref-degrade", "before", "2x16-smt", 40, seed=3, lock=lock, length=0.2)
+        seen = STATS.run("before", "2x16-smt", 40, seed=3, lock=lock, length=0.2)
         yield f"lock {lock}", [[phase.ns, *phase.counts.values()] for phase in seen.values()]
-    for scenario in cases.names():
-        if scenario == cases.UMOUNT:
+    for scenario, workload in cases.workloads().items():
+        if workload is UMOUNTS:
             continue
-        for variant in cases.variants(scenario):
+        for variant in workload.variants:
             for machine, cpus in (("1x24", 7), ("2x16-smt", 70)):
-                for row in cases.rows(scenario, variant, machine, cpus, seed=1):
+                for row in workload.rows(variant, machine, cpus, seed=1):
                     yield f"{scenario} {variant} {cpus} {row['phase']}", numbers(row)
     for case in register.all():
-        if case.slug != cases.UMOUNT and (found := predicted(case.slug)):
+        if case.slug != UMOUNTS.name and (found := predicted(case.slug)):
             yield f"predict {case.slug}", found
     top, base = (grace.umounts_ms("before", cpus, draws=9) for cpus in (8, 64))
     for pairs in (1, 4, 9):
@@ -100,7 +93,7 @@ def numbers(row: dict[str, Any]) -> list[float]:
 
 def predicted(slug: str) -> list[list[Any]]:
     """Every published value of a case with a simulated one."""
-    rows = predict.prediction(slug).rows
+    rows = cases.prediction(slug).rows
     return [
         [row.figure, row.name, row.simulated, row.low, row.high, row.factor, row.verdict]
         for row in rows

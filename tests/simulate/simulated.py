@@ -9,16 +9,8 @@ from typing import Any
 
 import simpy
 
-from contended.simulate.coherence import (
-    EXPONENTIAL,
-    FIXED,
-    Costs,
-    Memory,
-    Phase,
-    Program,
-    Topology,
-    simulate,
-)
+from contended.simulate.caches import Costs, Phase, Topology, simulate
+from contended.simulate.program import EXPONENTIAL, FIXED, Memory, Program
 
 NOTHING = Costs(
     read_hit=0,

@@ -10,29 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from contended import register as register
+from contended import cases, register
 from contended.book import simulator
+from contended.cases import beyond, lockref_degrade, open_creat_unlazy
 from contended.errors import ContendedError, UsageError
 from contended.show import lesson
-from contended.simulate import beyond, cases, grace, machines, predict
-from contended.simulate.chart import Mark, chart
+from contended.simulate import chart, curves, grace, machines, slider
+from contended.simulate.chart import Mark
+from contended.simulate.workload import Scenario
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
-SLUGS = tuple(beyond.SWEEPS)
+SLUGS = tuple(beyond.sweeps())
 
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_the_record_is_what_the_command_makes_digit_for_digit(slug: str) -> None:
     curve = beyond.load(slug)
     frame = curve.frame
-    assert tuple(curve.cpus) == beyond.CPUS
-    assert sorted(set(frame.seed)) == list(range(beyond.SEEDS))
+    assert tuple(curve.cpus) == curves.CPUS
+    assert sorted(set(frame.seed)) == list(range(curves.SEEDS))
     assert set(frame.variant) == set(curve.sweep.variants)
     assert set(frame.machine) == {curve.sweep.machine}
-    assert set(frame.case) == {curve.sweep.scenario}
-    whole = len(beyond.CPUS) * beyond.SEEDS * len(curve.sweep.variants)
+    assert set(frame.case) == {curve.sweep.workload.name}
+    whole = len(curves.CPUS) * curves.SEEDS * len(curve.sweep.variants)
     assert len(frame) % whole == 0
     assert not frame.duplicated(["variant", "cpus", "seed", "phase"]).any()
     for line in curve.sweep.lines:
@@ -47,8 +49,8 @@ def test_a_record_that_was_changed_is_noticed() -> None:
     frame = curve.frame.copy()
     hit = (frame.variant == "before") & (frame.cpus == 16) & (frame.seed == 0)
     frame.loc[hit & (frame.phase == "run"), "transfers"] += 1
-    assert not beyond.Curve(curve.slug, curve.sweep, frame).again("before", 16)
-    missing = beyond.Curve(curve.slug, curve.sweep, frame[~hit])
+    assert not curves.Curve(curve.sweep, frame).again("before", 16)
+    missing = curves.Curve(curve.sweep, frame[~hit])
     assert not missing.again("before", 16)
 
 
@@ -58,7 +60,7 @@ def test_figures_show_curves_fits_and_what_was_published(slug: str) -> None:
     plot = curve.plot("As far as it goes")
     for line in curve.sweep.lines:
         assert line.label in plot.alt
-    for mark in beyond.marks(slug):
+    for mark in curve.sweep.marks():
         assert f"published, {mark.label}" in plot.alt
     assert plot.svg() == curve.plot("As far as it goes").svg()
     box = machines.get(curve.sweep.machine)
@@ -68,22 +70,22 @@ def test_figures_show_curves_fits_and_what_was_published(slug: str) -> None:
     throughput = curve.sweep.unit != "ms"
     assert ("USL fit" in drawn) is throughput
     assert ("past the machine's size" in drawn) is throughput
-    assert box.cpus < beyond.CPUS[-1]
+    assert box.cpus < curves.CPUS[-1]
 
 
 def test_published_marks_are_the_register_s() -> None:
-    healthy, degraded = beyond.marks("lockref-degrade")
+    healthy, degraded = beyond.sweep("lockref-degrade").marks()
     figure = register.get("lockref-degrade").figure("stat-collapse")
     assert (healthy.x, healthy.low) == (figure.workers, figure.value("healthy").low)
     assert (degraded.low, degraded.high) == (
         figure.value("degraded").low,
         figure.value("degraded").high,
     )
-    before, _ = beyond.marks("open-creat-unlazy")
+    before, _ = beyond.sweep("open-creat-unlazy").marks()
     seconds = register.get("open-creat-unlazy").figure("open-close-64-mounts").value("before")
-    assert before.high == pytest.approx(beyond.OPENS / seconds.low)
-    assert all(mark.x is None for mark in beyond.marks("umount-grace-period"))
-    assert beyond.marks("overlay-creds") == ()
+    assert before.high == pytest.approx(open_creat_unlazy.OPENS / seconds.low)
+    assert all(mark.x is None for mark in beyond.sweep("umount-grace-period").marks())
+    assert beyond.sweep("overlay-creds").marks() == ()
 
 
 def test_the_law_is_fitted_where_the_machine_is_and_nowhere_else() -> None:
@@ -91,12 +93,12 @@ def test_the_law_is_fitted_where_the_machine_is_and_nowhere_else() -> None:
     fit = curve.fit("after")
     assert fit.r2 > 0.95
     kept = curve.frame[curve.frame.cpus <= 24]
-    assert beyond.Curve(curve.slug, curve.sweep, kept).fit("after") == fit
+    assert curves.Curve(curve.sweep, kept).fit("after") == fit
     assert "after" in repr(curve.fits())
 
 
 def test_the_crossover_is_where_the_published_points_need_it() -> None:
-    found = beyond.crossover("2x48-smt-intel", (24, 192), parts=[0.1])
+    found = lockref_degrade.crossover("2x48-smt-intel", (24, 192), parts=[0.1])
     assert found.ratio(0.1, 24) > 2
     assert found.ratio(0.1, 192) < 0.8
     assert found.sizes(0.1, above=1) == [24]
@@ -107,28 +109,27 @@ def test_the_crossover_is_where_the_published_points_need_it() -> None:
 
 def test_what_the_discussion_says_of_parameters_is_so() -> None:
     """The text says so in words; these are the rows behind it."""
-    row = predict.prediction("lockref-degrade").row("spin-192-workers", "after/before")
+    row = cases.prediction("lockref-degrade").row("spin-192-workers", "after/before")
     assert row.low is not None
     assert row.published[1] < row.low < 1
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_every_simulated_case_is_compared_and_discussed(slug: str) -> None:
+def test_every_simulated_case_is_compared(slug: str) -> None:
     table = beyond.comparison(slug)
-    assert len(table.rows) == len(predict.prediction(slug).rows)
+    assert len(table.rows) == len(cases.prediction(slug).rows)
     assert {row[-1] for row in table.rows} <= {"held", "differs", "cannot"}
-    assert len(beyond.discussion(slug).data) > 200
 
 
 def test_the_slider_stands_still_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(beyond.BOOK, "1")
+    monkeypatch.setenv(slider.BOOK, "1")
     bundle = beyond.slider("overlay-creds", "Still")._repr_mimebundle_()
     assert set(bundle) == {"text/html", "text/plain"}
     assert "<img" in bundle["text/html"]
 
 
 def test_the_slider_stands_still_without_ipywidgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(beyond.BOOK, raising=False)
+    monkeypatch.delenv(slider.BOOK, raising=False)
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     bundle = beyond.slider("overlay-creds", "Still")._repr_mimebundle_()
     assert set(bundle) == {"text/html", "text/plain"}
@@ -137,12 +138,12 @@ def test_the_slider_stands_still_without_ipywidgets(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("slug", ["overlay-creds", "umount-grace-period"])
 def test_the_slider_simulates_anew(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     widgets = pytest.importorskip("ipywidgets")
-    monkeypatch.delenv(beyond.BOOK, raising=False)
-    slider = beyond.slider(slug, "Live")
-    bundle = slider._repr_mimebundle_()
+    monkeypatch.delenv(slider.BOOK, raising=False)
+    live = beyond.slider(slug, "Live")
+    bundle = live._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle
     assert "<img" in bundle["text/html"]
-    box = slider.widget()
+    box = live.widget()
     knob = next(
         w for w in box.children if isinstance(w, widgets.FloatSlider | widgets.FloatLogSlider)
     )
@@ -159,15 +160,15 @@ def test_the_slider_simulates_anew(slug: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_more_work_lowers_a_live_curve() -> None:
-    one, four = (beyond.simulate_now("overlay-creds", [1], factor=f) for f in (1.0, 4.0))
+    one, four = (beyond.sweep("overlay-creds").now([1], amount=f) for f in (1.0, 4.0))
     assert four.at("after", 1) == pytest.approx(one.at("after", 1) / 4, rel=0.02)
-    busy = beyond.simulate_now("umount-grace-period", [64], busy=1.0)
+    busy = beyond.sweep("umount-grace-period").now([64], amount=1.0)
     assert busy.at("waits, machine idle", 64) == busy.at("waits, machine busy", 64)
 
 
 def test_laws_are_drawn_and_held_against_counts() -> None:
     laws = {"before": lambda n: n * (n + 1), "after": lambda n: 2 * n}
-    plot = beyond.law(
+    plot = chart.law(
         "Far",
         laws,
         {"before": {10: 110.0}},
@@ -178,13 +179,13 @@ def test_laws_are_drawn_and_held_against_counts() -> None:
     )
     assert "before: 110 at 10" in plot.alt
     assert "published, said: 5,000 at 100" in plot.alt
-    assert beyond.off(laws["before"], {10: 110.0, 100: 10_000.0}) == pytest.approx(0.01)
-    assert beyond.exponent(laws["after"], 1e6) == pytest.approx(1)
-    assert beyond.exponent(lambda n: math.pow(n, 1.5), 10) == pytest.approx(1.5)
+    assert chart.off(laws["before"], {10: 110.0, 100: 10_000.0}) == pytest.approx(0.01)
+    assert chart.exponent(laws["after"], 1e6) == pytest.approx(1)
+    assert chart.exponent(lambda n: math.pow(n, 1.5), 10) == pytest.approx(1.5)
     with pytest.raises(UsageError, match="'later' was counted but has no formula"):
-        beyond.law("Far", laws, {"later": {1: 1.0}}, [1, 2], xlabel="x", ylabel="y")
+        chart.law("Far", laws, {"later": {1: 1.0}}, [1, 2], xlabel="x", ylabel="y")
     with pytest.raises(UsageError, match="nothing to plot"):
-        chart("Empty", {}, xlabel="x", ylabel="y")
+        chart.chart("Empty", {}, xlabel="x", ylabel="y")
 
 
 def test_what_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,9 +221,10 @@ def test_every_cited_source_is_in_the_references(root: Path) -> None:
     references = (root / "docs" / "references.bib").read_text(encoding="utf-8")
     known = set(re.findall(r"^@\w+\{(\w+),", references, flags=re.MULTILINE))
     keys = {*machines.SOURCES, grace.SOURCE.key}
-    for where in cases.WORK.values():
-        if where.basis == "cited":
-            keys |= set(re.findall(r"^\w+", where.source))
+    for each in cases.workloads().values():
+        for work in each.works.values() if isinstance(each, Scenario) else ():
+            if work.where.basis == "cited":
+                keys |= set(re.findall(r"^\w+", work.where.source))
     assert keys <= known
     for source in (*machines.SOURCES.values(), grace.SOURCE):
         assert source.url in references

@@ -7,23 +7,31 @@ import math
 
 import pytest
 
-from contended import register as register
+from contended import cases, register
+from contended.cases.dentry_false_sharing import LOOKUPS
+from contended.cases.lockref_degrade import STATS, crossover
+from contended.cases.open_creat_unlazy import LOOP
+from contended.cases.overlay_creds import CHECKS
 from contended.errors import UsageError
-from contended.simulate import cases, grace, machines, predict, validate
+from contended.simulate import grace, machines, predict, validate
+from contended.simulate.workload import Scenario
 
 pandas = pytest.importorskip("pandas")
 
 
-@pytest.mark.parametrize("name", [n for n in cases.names() if n != cases.UMOUNT])
-def test_every_variant_runs_and_transfers_nothing_alone(name: str) -> None:
-    for variant in cases.variants(name):
-        for phase in cases.run(name, variant, "2x20-smt", 1, length=0.1).values():
+SCENARIOS = [each for each in cases.workloads().values() if isinstance(each, Scenario)]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+def test_every_variant_runs_and_transfers_nothing_alone(scenario: Scenario) -> None:
+    for variant in scenario.variants:
+        for phase in scenario.run(variant, "2x20-smt", 1, length=0.1).values():
             assert phase.counts["ops"] > 0
             assert phase.transfers == 0
 
 
 def test_frame_has_a_row_for_each_combination_and_phase() -> None:
-    frame = cases.frame("overlay-creds", cpus=[1, 80], machine="2x20-smt", seeds=[3, 4])
+    frame = CHECKS.frame(cpus=[1, 80], machine="2x20-smt", seeds=[3, 4])
     assert len(frame) == 3 * 2 * 2 * 2
     assert list(frame.columns[:9]) == [
         "case",
@@ -36,17 +44,17 @@ def test_frame_has_a_row_for_each_combination_and_phase() -> None:
         "ns_per_op",
         "transfers_per_op",
     ]
-    assert frame.equals(cases.frame("overlay-creds", cpus=[1, 80], seeds=[3, 4]))
+    assert frame.equals(CHECKS.frame(cpus=[1, 80], seeds=[3, 4]))
 
 
 def test_a_machine_is_continued_past_its_size_and_says_so() -> None:
-    frame = cases.frame("overlay-creds", cpus=[80, 512], chosen=["before"])
+    frame = CHECKS.frame(cpus=[80, 512], variants=["before"])
     assert list(frame.extrapolated) == [False, False, True, True]
     assert machines.get("2x20-smt").topology(512).socket[-1] > 1
 
 
 def test_lockref_falls_and_stays_down_unless_one_waits() -> None:
-    before, after = (cases.run("lockref-degrade", v, "1x24", 20) for v in ("before", "after"))
+    before, after = (STATS.run(v, "1x24", 20) for v in ("before", "after"))
     assert before["calm"].counts["slow"] == 0
     down = before["after"].counts
     assert down["slow"] > 0.95 * (down["slow"] + down["fast"])
@@ -58,12 +66,13 @@ def test_lockref_falls_and_stays_down_unless_one_waits() -> None:
 
 def test_waiting_helps_at_24_and_hurts_at_192() -> None:
     """The crossover, where a tenth of the visits take the lock for its own sake."""
-    table = predict.crossover(
-        parts=(0.1,), sizes=(("1x24", 24), ("2x48-smt", 192)), spins=("after", "spin-1")
-    )
-    ratio: dict[tuple[int, str], float] = {
-        (int(row["cpus"]), str(row["variant"])): float(row["ratio"])
-        for row in table.to_dict("records")
+    spins = "after", "spin-1"
+    small = crossover("1x24", [24], parts=[0.1], spins=spins)
+    large = crossover("2x48-smt", [192], parts=[0.1], spins=spins)
+    ratio = {
+        (n, variant): found.ratio(0.1, n, variant)
+        for found, n in ((small, 24), (large, 192))
+        for variant in spins
     }
     assert ratio[24, "after"] > 2
     assert ratio[192, "after"] < 0.95
@@ -73,9 +82,7 @@ def test_waiting_helps_at_24_and_hurts_at_192() -> None:
 
 
 def test_the_name_on_the_count_s_line_costs_a_transfer() -> None:
-    before, after = (
-        cases.run("dentry-false-sharing", v, "1x24", 20)["run"] for v in ("before", "after")
-    )
+    before, after = (LOOKUPS.run(v, "1x24", 20)["run"] for v in ("before", "after"))
     extra = (before.transfers / before.counts["ops"]) - (after.transfers / after.counts["ops"])
     assert extra == pytest.approx(1, abs=0.1)
     assert after.ops_per_s > 1.04 * before.ops_per_s
@@ -83,8 +90,7 @@ def test_the_name_on_the_count_s_line_costs_a_transfer() -> None:
 
 def test_only_the_root_s_reference_limits_opens() -> None:
     before, after, later = (
-        cases.run("open-creat-unlazy", v, "2x20-smt", 80)["run"]
-        for v in ("before", "after", "lookup-first")
+        LOOP.run(v, "2x20-smt", 80)["run"] for v in ("before", "after", "lookup-first")
     )
     assert after.ops_per_s > 3 * before.ops_per_s
     assert later.transfers < 0.05 * later.counts["ops"]
@@ -95,7 +101,7 @@ def test_only_the_root_s_reference_limits_opens() -> None:
 
 
 def test_credentials_move_only_while_they_are_counted() -> None:
-    seen = {v: cases.run("overlay-creds", v, "2x20-smt", 80)["run"] for v in ("before", "after")}
+    seen = {v: CHECKS.run(v, "2x20-smt", 80)["run"] for v in ("before", "after")}
     assert seen["after"].transfers == 0
     assert seen["before"].transfers >= 1.9 * seen["before"].counts["ops"]
 
@@ -130,15 +136,16 @@ def test_every_parameter_has_a_source_or_a_range() -> None:
                 assert where.low < where.high, f"{name}: {cost} is assumed without a range"
             if name != "here":
                 assert where.low <= getattr(box.costs, cost) <= where.high
-    for where in (*cases.WORK.values(), *grace.PARAMETERS.values()):
+    works = [work.where for each in SCENARIOS for work in each.all_works.values()]
+    for where in (*works, *grace.PARAMETERS.values()):
         assert where.low < where.high
-    table = predict.parameters("2x20-smt", "lockref-degrade")
+    table = predict.parameters("2x20-smt", STATS)
     assert table.source.str.contains("https://").sum() >= 5
 
 
 @pytest.mark.parametrize("slug", ["overlay-creds", "dentry-false-sharing", "umount-grace-period"])
 def test_every_published_value_has_its_row(slug: str) -> None:
-    found = predict.prediction(slug)
+    found = cases.prediction(slug)
     rows = {(row.figure, row.name) for row in found.rows}
     for figure in register.get(slug).published:
         for value in figure.values:
@@ -157,7 +164,7 @@ def test_every_published_value_has_its_row(slug: str) -> None:
 
 
 def test_cases_without_contended_lines_say_so() -> None:
-    found = predict.prediction("mount-hash")
+    found = cases.prediction("mount-hash")
     assert found.rows
     assert all(row.verdict == "cannot" for row in found.rows)
     assert "steps" in found.text
@@ -190,7 +197,7 @@ def test_what_counts_as_held(
 
 def test_the_c_models_are_met_on_this_machine_s_terms() -> None:
     """Each within a factor of 1.5 of the recorded runs; what is off by over 25% is explained."""
-    rows = validate.against_models()
+    rows = validate.against_models(cases.modelled())
     assert {row.threads for row in rows} == {1, 2}
     for row in rows:
         assert abs(math.log(1 + row.off)) < math.log(1.5), row
@@ -219,14 +226,14 @@ def test_the_c_models_are_met_on_this_machine_s_terms() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: cases.get("mount-hash"), "choose one of: lockref-degrade"),
-        (lambda: cases.run("nope", "before", "1x24", 2), "'nope' cannot be simulated"),
-        (lambda: cases.run("overlay-creds", "x", "1x24", 2), "it has: before, own-line, after"),
+        (lambda: cases.workload("mount-hash"), "choose one of: lockref-degrade"),
+        (lambda: cases.workload("nope"), "'nope' cannot be simulated"),
+        (lambda: CHECKS.run("x", "1x24", 2), "it has: before, own-line, after"),
         (lambda: machines.get("x"), "choose one of: here, 1x24"),
-        (lambda: cases.frame("overlay-creds", cpus=[600]), "600 CPUs: choose 1 to 512"),
+        (lambda: CHECKS.frame(cpus=[600]), "600 CPUs: choose 1 to 512"),
         (
-            lambda: cases.run("overlay-creds", "before", "1x24", 2, work={"stat": -1}),
-            "work stat is -1 ns",
+            lambda: CHECKS.run("before", "1x24", 2, work={"faccessat": -1}),
+            "work faccessat is -1 ns",
         ),
         (lambda: grace.umounts_ms("before", 0), "0 CPUs"),
         (lambda: grace.Rcu(hz=60), "choose 100, 250, 300 or 1000"),

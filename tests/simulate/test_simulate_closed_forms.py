@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from simulated import NOTHING, PRIMES, adding, flat, repeat, serving, sockets
 
-from contended.simulate.coherence import EXPONENTIAL, Memory, Program, simulate
+from contended.simulate.caches import simulate
 from contended.simulate.locks import KINDS, Kind, Lock
+from contended.simulate.program import EXPONENTIAL, Memory, Program
 
 
 def machine_repairman(n: int, think: float, service: float) -> float:

@@ -13,9 +13,8 @@ from typing import Any
 import digits
 import pytest
 
-from contended import register as register
+from contended import cases, register
 from contended.scoreboard import simulated
-from contended.simulate import predict
 
 HERE = Path(__file__).parent
 RECORD = (HERE / "digits.json").read_text(encoding="utf-8")
@@ -120,4 +119,4 @@ def test_the_engine_has_no_floating_point_instruction() -> None:
 
 @pytest.mark.parametrize("slug", register.slugs())
 def test_the_recorded_predictions_are_those_of_now_digit_for_digit(slug: str) -> None:
-    assert simulated.load(slug) == predict.prediction(slug).rows, f"run {simulated.COMMAND}"
+    assert simulated.load(slug) == cases.prediction(slug).rows, f"run {simulated.COMMAND}"

@@ -11,17 +11,9 @@ import pytest
 from simulated import NOTHING, PRIMES, adding, flat, repeat, sockets
 
 from contended.errors import ContendedError, UsageError
-from contended.simulate.coherence import (
-    EXPONENTIAL,
-    UNIFORM,
-    Costs,
-    Memory,
-    Phase,
-    Preemption,
-    Program,
-    simulate,
-)
+from contended.simulate.caches import Costs, Phase, Preemption, simulate
 from contended.simulate.locks import Lock, Lockref
+from contended.simulate.program import EXPONENTIAL, UNIFORM, Memory, Program
 
 
 def test_a_seed_gives_the_same_digits_on_every_machine() -> None:
@@ -205,8 +197,8 @@ def test_bad_costs_are_refused(costs: dict[str, float], said: str) -> None:
 def test_imports_are_light_and_silent() -> None:
     code = (
         "import sys, contended, contended.cli, contended.commands.simulate, "
-        "contended.simulate.cases, contended.simulate.predict, contended.simulate.sweep, "
-        "contended.simulate.validate; "
+        "contended.cases.beyond, contended.simulate.slider, contended.simulate.sweep, "
+        "contended.simulate.validate; contended.cases.workloads(); "
         "assert not {'numba', 'pandas', 'dask', 'distributed', 'numpy'} & set(sys.modules), "
         "sorted(sys.modules)"
     )

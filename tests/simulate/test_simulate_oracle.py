@@ -10,8 +10,9 @@ import pytest
 import simpy
 from simulated import PRIMES, Line, repeat, sockets
 
-from contended.simulate.coherence import Costs, Memory, Program, Topology
+from contended.simulate.caches import Costs, Topology
 from contended.simulate.locks import Lock
+from contended.simulate.program import Memory, Program
 
 
 def simpy_counter(topology: Topology, costs: Costs, think: float, ns: float) -> tuple[int, int]:

@@ -21,9 +21,12 @@ import pytest
 from support import eventually, raced
 
 from contended import cli
+from contended.cases.lockref_degrade import STATS
+from contended.cases.overlay_creds import CHECKS
+from contended.cases.umount_grace_period import UMOUNTS
 from contended.commands import simulate
 from contended.errors import ContendedError, UsageError
-from contended.simulate import cases, sweep
+from contended.simulate import sweep
 
 pandas = pytest.importorskip("pandas")
 distributed = pytest.importorskip("distributed")
@@ -50,11 +53,11 @@ def cluster() -> Iterator[Any]:
 
 
 def test_a_sweep_is_what_one_process_gets(cluster: Any) -> None:
-    todo = sweep.tasks(["overlay-creds"], machines=["2x20-smt", "1x24"], cpus=[2, 20], seeds=[0, 1])
+    todo = sweep.tasks([CHECKS], machines=["2x20-smt", "1x24"], cpus=[2, 20], seeds=[0, 1])
     assert len(todo) == 3 * 2 * 2 * 2
     seen: list[tuple[int, int]] = []
     frame = sweep.run(todo, address=cluster.scheduler_address, progress=lambda *at: seen.append(at))
-    rows = [row for t in todo for row in cases.rows(t.name, t.variant, t.machine, t.cpus, t.seed)]
+    rows = [row for task in todo for row in task.rows()]
     pandas.testing.assert_frame_equal(frame, pandas.DataFrame(rows))
     assert seen[0] == (0, len(todo))
     assert seen[-1] == (len(todo), len(todo))
@@ -62,7 +65,7 @@ def test_a_sweep_is_what_one_process_gets(cluster: Any) -> None:
 
 def test_a_worker_that_dies_loses_nothing(cluster: Any) -> None:
     """One of two workers is killed in the middle; every row is there, and the same as ever."""
-    todo = sweep.tasks(["lockref-degrade"], machines=["2x48-smt"], cpus=[192], seeds=range(12))
+    todo = sweep.tasks([STATS], machines=["2x48-smt"], cpus=[192], seeds=range(12))
     with distributed.Client(cluster) as client:
         victim = min(client.run(os.getpid).values())
     killed = threading.Event()
@@ -78,16 +81,12 @@ def test_a_worker_that_dies_loses_nothing(cluster: Any) -> None:
         assert victim not in client.run(os.getpid).values()
     assert len(frame) == 3 * len(todo)
     some = frame[frame.seed == 7].reset_index(drop=True)
-    rows = [
-        row
-        for variant in cases.variants("lockref-degrade")
-        for row in cases.rows("lockref-degrade", variant, "2x48-smt", 192, 7)
-    ]
+    rows = [row for variant in STATS.variants for row in STATS.rows(variant, "2x48-smt", 192, 7)]
     pandas.testing.assert_frame_equal(some, pandas.DataFrame(rows))
 
 
 def test_nobody_at_the_address_is_said_within_ten_seconds() -> None:
-    todo = sweep.tasks(["overlay-creds"], machines=["1x24"], cpus=[1])
+    todo = sweep.tasks([CHECKS], machines=["1x24"], cpus=[1])
     with socket.socket() as silent:
         # it takes the connection and never says a word
         silent.bind(("127.0.0.1", 0))
@@ -103,7 +102,7 @@ def test_nobody_at_the_address_is_said_within_ten_seconds() -> None:
 def test_a_task_that_is_refused_says_why(cluster: Any) -> None:
     with pytest.raises(UsageError, match="seed is -5") as caught:
         sweep.run(
-            [sweep.Task("overlay-creds", "before", "1x24", 1, -5)],
+            [sweep.Task(CHECKS, "before", "1x24", 1, -5)],
             address=cluster.scheduler_address,
         )
     assert "\n" not in str(caught.value)
@@ -168,7 +167,7 @@ def test_the_front_door_leads_to_it(tmp_path: Path, capsys: pytest.CaptureFixtur
     target = tmp_path / "rows.json"
     call = ["simulate", "umount-grace-period", "--cpus", "2", "--json", str(target)]
     assert cli.main(call) == 0
-    assert {row["variant"] for row in json.loads(target.read_text())} == set(cases.GRACE_VARIANTS)
+    assert {row["variant"] for row in json.loads(target.read_text())} == set(UMOUNTS.variants)
     assert capsys.readouterr().out.startswith("variant")
 
 
@@ -204,7 +203,8 @@ def test_published_numbers_beside_another_workload_of_the_case(
 def test_other_commands_do_not_pay_for_it() -> None:
     code = (
         "import sys; from contended import cli; cli._parser(['cases']); "
-        "sys.exit(any(name.startswith('contended.simulate') for name in sys.modules))"
+        "heavy = 'contended.simulate', 'contended.cases'; "
+        "sys.exit(any(name.startswith(heavy) for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 

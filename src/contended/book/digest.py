@@ -39,6 +39,7 @@ PER_CASE = (
     "patches/{slug}/**/*",
     "results/{slug}*",
     "results/{slug}*/**/*",
+    "src/contended/cases/{name}.py",
 )
 """Glob patterns of what belongs to one case; `name` is the slug with underscores."""
 
@@ -51,6 +52,11 @@ PER_PACKAGE = {
         "patches/config/*",
     ),
     "simulate": ("src/contended/simulate/*",),
+    "cases": (
+        "src/contended/simulate/*",
+        "src/contended/cases/__init__.py",
+        "src/contended/cases/beyond.py",
+    ),
 }
 """Glob patterns of what only those chapters depend on that import this part of the package."""
 

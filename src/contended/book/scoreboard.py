@@ -17,9 +17,9 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from contended import __version__
+from contended.cases.evidence import Reading
 from contended.scoreboard import board
 from contended.scoreboard.board import SHOWN, Entry, Row
-from contended.scoreboard.readings import Reading
 from contended.show import lesson
 
 if TYPE_CHECKING:

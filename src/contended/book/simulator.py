@@ -12,12 +12,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from contended import tree
+from contended import cases, tree
 from contended.errors import ContendedError
 from contended.measure.results import number
-from contended.simulate import cases, grace, machines
-from contended.simulate.coherence import COST_NAMES
+from contended.simulate import grace, machines
+from contended.simulate.caches import COST_NAMES
 from contended.simulate.machines import Parameter
+from contended.simulate.workload import SMT, Scenario
 
 PAGE = Path("docs/simulators.md")
 _WAYS = ("core", "near", "cross", "far", "fill", "pause")
@@ -57,20 +58,23 @@ def _different(name: str) -> list[tuple[Parameter, float, str]]:
 
 
 def _shown_work() -> str:
-    rows = []
-    for name, where in cases.WORK.items():
-        unit = {"smt": "times", "explicit": "of 1"}.get(name, "ns")
-        value = f"{number(cases.CENTRAL[name], 3)} {unit}"
-        rows.append([f"`{name}`", value, *_where(where)])
+    works = {
+        name: work
+        for each in cases.workloads().values()
+        if isinstance(each, Scenario)
+        for name, work in each.works.items()
+    }
+    rows = [
+        [f"`{name}`", f"{number(work.value, 3)} {work.unit}", *_where(work.where)]
+        for name, work in {**works, "smt": SMT}.items()
+    ]
     return _table(["work", "value", "basis", "range", "source"], rows)
 
 
 def _shown_rcu() -> str:
-    rcu = grace.Rcu()
-    rows = []
-    for name, where in grace.PARAMETERS.items():
-        value = rcu.wait_ticks(1) if name == "wait_ticks" else getattr(rcu, name)
-        rows.append([f"`{name}`", number(value, 3), *_where(where)])
+    rows = [
+        [f"`{name}`", number(value, 3), *_where(where)] for name, value, _, where in grace.sources()
+    ]
     return _table(["parameter", "value", "basis", "range", "source"], rows)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`contended cases`: the nine cases."""
+"""`contended cases`: the register."""
 
 from __future__ import annotations
 

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from contended import register
+from contended.cases.evidence import Reading
 from contended.commands import commandline
 from contended.records import write_whole
 from contended.scoreboard import board, simulated
 from contended.scoreboard.board import SHOWN, Entry, Row
-from contended.scoreboard.readings import Reading
 from contended.show.table import columns
 
 
@@ -39,7 +40,7 @@ def scoreboard(args: argparse.Namespace) -> int:
     if args.json is not None:
         commandline.check_writable(args.json)
     if args.simulate:
-        simulated.record()
+        simulated.record(register.slugs())
     entries = board.board()
     if args.json is not None:
         content = {"tally": board.tally(entries), "figures": [asdict(entry) for entry in entries]}

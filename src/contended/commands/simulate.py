@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contended import stats
+from contended import cases, stats
 from contended.commands import commandline
 from contended.errors import UsageError
 from contended.measure.results import number
 from contended.records import write_whole
 from contended.show.table import columns
-from contended.simulate import cases, machines, predict, sweep
+from contended.simulate import machines, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
         "Simulate a case's variants on a machine, up to 512 CPUs. The same call gives the same "
         "digits everywhere. Without --dask all of this machine's CPUs are used."
     )
-    parser.add_argument("slug", metavar="SLUG", help=f"one of {', '.join(cases.names())}")
+    parser.add_argument("slug", metavar="SLUG", help=f"one of {', '.join(cases.workloads())}")
     parser.add_argument(
         "--cpus",
         type=commandline.counts,
@@ -65,7 +65,7 @@ def simulate(args: argparse.Namespace) -> int:
     if args.parquet == commandline.STDOUT:
         raise UsageError("Parquet is no text: give --parquet a file's name")
     todo = sweep.tasks(
-        [args.slug],
+        [cases.workload(args.slug)],
         machines=[args.machine],
         cpus=sorted(set(args.cpus)),
         variants=args.variants,
@@ -81,13 +81,8 @@ def simulate(args: argparse.Namespace) -> int:
         return 0
     sys.stdout.write(columns(table(frame)) + "\n")
     if args.published:
-        sys.stdout.write("\n" + predict.prediction(_case(args.slug)).text + "\n")
+        sys.stdout.write("\n" + cases.prediction(cases.case_of(args.slug)).text + "\n")
     return 0
-
-
-def _case(name: str) -> str:
-    """The case that a scenario belongs to."""
-    return name if name == cases.UMOUNT else cases.get(name).slug
 
 
 def table(frame: pd.DataFrame) -> list[list[str]]:

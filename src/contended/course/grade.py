@@ -24,14 +24,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contended import child, machine, records
+from contended import child, cluster, machine, records
 from contended.course import feedback, grades, lab, sandbox, submission
 from contended.course.grades import Grade
 from contended.course.lab import Lab
 from contended.course.submission import Taken
 from contended.course.worker import Task
 from contended.errors import ContendedError, UsageError
-from contended.simulate import sweep
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
@@ -265,13 +264,12 @@ def _submit(pool: ThreadPoolExecutor, task: Task, kinds: dict[str, str]) -> Futu
 def _on_cluster(
     tasks: Sequence[Task], kinds: dict[str, str], address: str
 ) -> Iterator[tuple[Task, Graded]]:
-    distributed = sweep.require_distributed()
-    with sweep.connected(distributed, address, len(tasks)) as client:
+    with cluster.connected(address, len(tasks)) as client:
         futures: dict[Any, Task] = {
             client.submit(in_process, task.to_json(), DEADLINE_S[kinds[task.lab]], pure=False): task
             for task in tasks
         }
-        for future in distributed.as_completed(futures):
+        for future in cluster.done(futures):
             try:
                 answer: Graded = future.result()
             except Exception as error:

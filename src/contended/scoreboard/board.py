@@ -15,12 +15,12 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from contended import register, tree
+from contended import cases, register, tree
+from contended.cases import evidence
+from contended.cases.evidence import Evidence, Reading, Runs
 from contended.errors import ContendedError
 from contended.measure.results import number
 from contended.scoreboard import simulated
-from contended.scoreboard.evidence import EVIDENCE, Evidence
-from contended.scoreboard.readings import Reading, Runs
 from contended.show import lesson
 from contended.simulate.predict import Predicted, Verdict
 
@@ -117,7 +117,7 @@ def board(fresh: Path | None = None) -> tuple[Entry, ...]:
             environment names, or the book's own.
 
     Raises:
-        ContendedError: a record is missing or damaged, or a figure has no evidence.
+        ContendedError: a record is missing or damaged, or a figure's source has no address.
     """
     folder = fresh or Path(os.environ.get(lesson.FRESH) or tree.home() / "_build" / "runs")
     urls = _urls()
@@ -126,11 +126,9 @@ def board(fresh: Path | None = None) -> tuple[Entry, ...]:
         runs = Runs(case.slug, folder)
         kept = simulated.load(case.slug)
         for figure in case.published:
-            if (case.slug, figure.id) not in EVIDENCE:
-                raise ContendedError(f"the scoreboard has no evidence for {case.slug}/{figure.id}")
             if figure.source not in urls:
                 raise ContendedError(f"docs/references.bib has no address of {figure.source}")
-            about = EVIDENCE[case.slug, figure.id]
+            about = cases.study(case.slug).evidence.get(figure.id, evidence.NONE)
             found.append(_entry(case, figure, about, runs, kept, urls[figure.source]))
     return tuple(found)
 

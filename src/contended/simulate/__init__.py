@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Simulators that take the book's cases past the machine at hand, up to 512 CPUs.
+"""Simulators that take an operation past the machine at hand, up to 512 CPUs; they know no case.
 
-`coherence` runs programs on CPUs that share cache lines, `locks` are such programs, `machines` say
-what lines cost where, `cases` put a case's operation together, `predict` compares with what was
-published, `sweep` runs many at once. Importing any of them imports neither numba nor pandas.
+A `program` is what CPUs do to words on shared lines, `caches` runs it, `locks` are such programs,
+`machines` say what lines cost where. A `workload` has variants and rows, `sweep` runs many at once,
+`curves` draws them, `predict` compares with what was published. Importing any of them imports
+neither numba nor pandas.
 """

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from contended import stats
 from contended.errors import UsageError
 from contended.measure.results import number
+from contended.register import Published
 from contended.show.canvas import PALETTE, Plot, canvas, finished, house_style
 
 if TYPE_CHECKING:
@@ -37,6 +39,20 @@ class Mark:
     x: float | None
     low: float
     high: float
+
+
+def mark(figure: Published, name: str, *, place: bool = True) -> Mark:
+    """A published value, with its spread, at the number of workers or CPUs it was measured with.
+
+    Args:
+        figure: The figure.
+        name: The value.
+        place: Whether it belongs to that number; if not, it is a band.
+    """
+    value = figure.value(name)
+    spread = value.plus_minus or 0.0
+    at = float(figure.workers or figure.cpus or 0) if place else None
+    return Mark(name, at, value.low - spread, value.high + spread)
 
 
 def chart(
@@ -250,3 +266,53 @@ def _words(
         at = "" if mark.x is None else f" at {mark.x:g}"
         said.append(f"published, {mark.label}: {value}{at}")
     return f"{title}, {note}. {ylabel} against {xlabel}. {'. '.join(said)}."
+
+
+def law(
+    title: str,
+    formulas: Mapping[str, Callable[[float], float]],
+    counted: Mapping[str, Mapping[float, float]],
+    sizes: Sequence[float],
+    *,
+    xlabel: str,
+    ylabel: str,
+    marks: Sequence[Mark] = (),
+) -> Plot:
+    """Closed forms of step counts carried past what was counted, and what was counted.
+
+    Args:
+        title: The figure's title.
+        formulas: By name: the steps at a size.
+        counted: By the same names: the steps that the model counted, by size.
+        sizes: Where the formulas are drawn, ascending.
+        xlabel: The size, in words.
+        ylabel: The steps, in words.
+        marks: Published points.
+
+    Raises:
+        UsageError: a name of `counted` has no formula.
+    """
+    for name in counted:
+        if name not in formulas:
+            raise UsageError(f"{name!r} was counted but has no formula")
+    return chart(
+        title,
+        {},
+        fits=formulas,
+        over=sizes,
+        dots=counted,
+        marks=marks,
+        xlabel=xlabel,
+        ylabel=ylabel,
+        note="lines: closed forms; points: counted by the model",
+    )
+
+
+def off(formula: Callable[[float], float], counted: Mapping[float, float]) -> float:
+    """The largest relative difference between a closed form and counts."""
+    return max(abs(formula(n) / steps - 1) for n, steps in counted.items())
+
+
+def exponent(formula: Callable[[float], float], at: float) -> float:
+    """The power of the size with which a closed form grows, from a size to its double."""
+    return math.log2(formula(2 * at) / formula(at))

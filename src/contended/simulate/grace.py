@@ -12,13 +12,11 @@ nearest float: the same seed gives the same digits everywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from contended.errors import UsageError
-from contended.simulate import machines
-from contended.simulate.coherence import check_cpus, check_ns
 from contended.simulate.machines import Parameter, Source
+from contended.simulate.program import check_cpus, check_ns
 
 SOURCE = Source(
     key="mckenney2013fqs",
@@ -197,47 +195,17 @@ def umounts_ns(
     return [umount_ns(chosen, variant, cpus, chance) for _ in range(draws)]
 
 
-def rows(
-    variant: str,
-    machine: str,
-    cpus: int,
-    seed: int,
-    *,
-    draws: int = DRAWS,
-    busy: float | None = None,
-) -> list[dict[str, Any]]:
-    """A row of `cases.frame` for each way the CPUs may be busy: here an operation is an umount.
-
-    Args:
-        variant: See `umounts_ms`.
-        machine: Name of the machine.
-        cpus: See `umounts_ms`.
-        seed: See `umounts_ms`.
-        draws: How many umounts.
-        busy: The busy part of the CPUs in all rows, instead of 0, a half and 1.
-    """
-    found = []
-    box = machines.get(machine)
-    for phase, usual in (("idle", 0.0), ("half-busy", 0.5), ("busy", 1.0)):
-        part = usual if busy is None else busy
-        times = umounts_ns(variant, cpus, rcu=replace(Rcu(), busy=part), seed=seed, draws=draws)
-        total = sum(times)
-        ordered = sorted(times)
-        found.append(
-            {
-                "case": "umount-grace-period",
-                "variant": variant,
-                "machine": box.name,
-                "cpus": cpus,
-                "seed": seed,
-                "phase": phase,
-                "ops_per_s": 10**9 * draws / total,
-                "ns_per_op": total / draws,
-                "transfers_per_op": float("nan"),
-                "ops": draws,
-                "p50_ms": ordered[draws // 2] / 1e6,
-                "p99_ms": ordered[draws * 99 // 100] / 1e6,
-                "extrapolated": cpus > box.cpus,
-            }
+def sources() -> list[tuple[str, float, str, Parameter]]:
+    """What a grace period's length rests on: name, usual value, unit, and where it comes from."""
+    rcu = Rcu()
+    units = {"hz": "1/s", "wait_ticks": "ticks", "busy": "part", "reading": "part"}
+    units["underway"] = "part"
+    return [
+        (
+            name,
+            rcu.wait_ticks(1) if name == "wait_ticks" else getattr(rcu, name),
+            units.get(name, "us"),
+            where,
         )
-    return found
+        for name, where in PARAMETERS.items()
+    ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from contended.errors import UsageError
-from contended.simulate.coherence import FLAG, SELF, VALUE, ZERO, Memory, Program, Word
+from contended.simulate.program import FLAG, SELF, VALUE, ZERO, Memory, Program, Word
 
 Kind = Literal["test-and-set", "ticket", "queued"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -2,7 +2,7 @@
 """Machines to simulate: how their CPUs lie, what a cache line costs between them, and who says so.
 
 Each parameter carries its source: "measured" on this machine, "cited" (the key is one of SOURCES),
-or "assumed", which always comes with a range, and `cases.prediction` runs that range through. No
+or "assumed", which always comes with a range, and `predict` runs that range through. No
 parameter was fitted to a number that a simulation is compared with.
 """
 
@@ -17,7 +17,8 @@ from contended import stats, tree
 from contended.errors import ContendedError, UsageError
 from contended.measure import results
 from contended.measure.results import Measurement
-from contended.simulate.coherence import MAX_CPUS, Costs, Topology, check_cpus
+from contended.simulate.caches import Costs, Topology
+from contended.simulate.program import MAX_CPUS, check_cpus
 
 Basis = Literal["measured", "cited", "assumed"]
 

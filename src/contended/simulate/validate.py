@@ -8,20 +8,21 @@ ping-pong and from one counter (`machines.here`); nothing is taken from the mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contended import stats
 from contended.measure.results import Measurement
-from contended.simulate import cases, machines
-from contended.simulate.coherence import SELF, Memory, Phase, Program, simulate
-from contended.simulate.locks import Lock, Lockref
+from contended.simulate import machines
+from contended.simulate.caches import Phase, simulate
 from contended.simulate.machines import Machine
+from contended.simulate.program import SELF, Memory, Program
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Operation = Callable[[Program, Memory], None]
 TOLERANCE = 0.25
 _LENGTH_NS = 200_000.0
 
@@ -63,13 +64,31 @@ class Compared:
         return abs(self.off) <= TOLERANCE
 
 
-def counter(p: Program, memory: Memory) -> None:
-    """The model "measuring", variant shared."""
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """A C model's variant as the lines that it touches.
+
+    Attributes:
+        model: Slug of the model.
+        variant: Its variant.
+        phase: Of the measurement.
+        run: Name of the reference run.
+        operation: Puts down the steps.
+    """
+
+    model: str
+    variant: str
+    phase: str
+    run: str
+    operation: Operation
+
+
+def _counter(p: Program, memory: Memory) -> None:
     p.add(memory.word(), 1)
 
 
-def handover(p: Program, memory: Memory) -> None:
-    """The model "pingpong", variant store: wait for one's turn, write the other's."""
+def _handover(p: Program, memory: Memory) -> None:
+    """Wait for one's turn, write the other's."""
     turn = memory.word()
     p.spin(turn, "==", SELF)
     p.alu("set", 0, number=1)
@@ -77,44 +96,16 @@ def handover(p: Program, memory: Memory) -> None:
     p.write(turn, 0)
 
 
-def lockref(p: Program, memory: Memory) -> None:
-    """The model "lockref-degrade", calm: a get and a put."""
-    ref = Lockref(Lock("queued", memory, memory.word(1 << 32)))
-    ref.change(p, 1)
-    ref.change(p, -1)
-
-
-def dentry(p: Program, memory: Memory) -> None:
-    """The model "dentry-false-sharing", before, mixed: look the name up, get, put."""
-    word = memory.word(1 << 32)
-    ref = Lockref(Lock("queued", memory, word))
-    p.read(memory.word(beside=word))
-    ref.change(p, 1)
-    ref.change(p, -1)
-
-
-def creds(p: Program, memory: Memory) -> None:
-    """The model "overlay-creds", before: take, look at the ids beside the count, drop."""
-    word = memory.word(1)
-    p.add(word, 1)
-    p.read(memory.word(beside=word))
-    p.add(word, -1)
-
-
-Operation = Callable[[Program, Memory], None]
-
+#: The models that belong to no case: what the machine's costs are taken from comes out again.
+OWN = (
+    Modelled("pingpong", "0-1", "run", "pingpong/handover", _handover),
+    Modelled("measuring", "shared", "run", "measuring/atomics", _counter),
+)
 _LATER = (
     "a real processor starts the next operation before the last one's line has come, and hides "
     "part of the way"
 )
 _ALONE = "a thread alone pays for instructions that the simulation leaves out"
-_TABLE: tuple[tuple[str, str, str, str, Operation], ...] = (
-    ("pingpong", "0-1", "run", "pingpong/handover", handover),
-    ("measuring", "shared", "run", "measuring/atomics", counter),
-    ("overlay-creds", "before", "run", "overlay-creds/run", creds),
-    ("lockref-degrade", "before", "calm", "lockref-degrade/phases", lockref),
-    ("dentry-false-sharing", "before", "run", "dentry-false-sharing/mixed", dentry),
-)
 
 
 def run(operation: Operation, machine: Machine, threads: int, *, seed: int = 0) -> Phase:
@@ -137,11 +128,14 @@ def run(operation: Operation, machine: Machine, threads: int, *, seed: int = 0) 
 
 
 def against_models(
-    measured: Mapping[str, Measurement] | None = None, machine: Machine | None = None
+    modelled: Sequence[Modelled] = (),
+    measured: Mapping[str, Measurement] | None = None,
+    machine: Machine | None = None,
 ) -> list[Compared]:
     """Put each C model beside its simulation.
 
     Args:
+        modelled: The cases' models, see `contended.cases.modelled`, beside `OWN`.
         measured: By the name of a reference run, what was measured instead; default the recorded
             ones.
         machine: What to simulate; default `machines.here()` of the recorded ping-pong.
@@ -151,21 +145,21 @@ def against_models(
     """
     box = machine or machines.here()
     found = []
-    for model, variant, phase, name, operation in _TABLE:
-        record = (measured or {}).get(name) or machines.recorded(name)
+    for each in (*OWN, *modelled):
+        record = (measured or {}).get(each.run) or machines.recorded(each.run)
         for threads in (1, 2):
-            values = record.values(variant, threads=threads, phase=phase)
+            values = record.values(each.variant, threads=threads, phase=each.phase)
             if not values:
                 continue
             middle = stats.median(values)
             # the ping-pong's value is a time, the others' a rate
             ns = middle if record.unit == "ns" else 1e9 / middle
-            seen = run(operation, box, threads)
+            seen = run(each.operation, box, threads)
             row = Compared(
-                model=model,
-                variant=variant,
+                model=each.model,
+                variant=each.variant,
                 threads=threads,
-                phase=phase,
+                phase=each.phase,
                 measured=ns,
                 simulated=seen.ns_per_op,
                 transfers_per_op=seen.transfers / seen.counts["ops"],
@@ -178,8 +172,9 @@ def against_models(
 
 def frame(rows: list[Compared]) -> pd.DataFrame:
     """The comparison as a table: the attributes of Compared, `off`, and `why` where it is off."""
-    pandas = cases.require_pandas()
-    shown: pd.DataFrame = pandas.DataFrame(
+    import pandas as pd  # slow to import
+
+    return pd.DataFrame(
         [
             {
                 "model": row.model,
@@ -197,4 +192,3 @@ def frame(rows: list[Compared]) -> pd.DataFrame:
             for row in rows
         ]
     )
-    return shown

@@ -1,27 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""CPUs that share cache lines, simulated event by event: deterministic, and compiled by numba.
+"""Programs for simulated CPUs: steps on words, and the cache lines that the words lie on.
 
 Each CPU runs a short program of steps: read or change a word, wait for a word to become something,
-think. A word lies on a line, and a line is modified in one cache, shared by several, or in none.
-A step on a line that the CPU has costs next to nothing; any other has to wait for the line, which
-serves one request at a time, and for its way. That is all there is: no cache is ever full, memory
-is sequentially consistent, and the way between two CPUs has a length but no width.
-
-Time is counted in whole picoseconds and chance comes from integers, so the same seed gives the
-same digits on every machine.
-
-What makes it fast: a CPU that waits has no event at all, since whoever lets it go on knows when; a
-CPU goes on without asking the event queue for as long as nobody else is due before it; and the
-queue is a tournament, whose update is one comparison a level, without a branch to mispredict.
+think. `caches` runs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-from contended.errors import ContendedError, UsageError
+from contended.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,8 +22,6 @@ MAX_CPUS = 512
 PS = 1000  # picoseconds in a nanosecond
 MAX_NS = 10_000_000_000  # the longest cost or think time, and the longest simulated phase
 COUNTERS = 8
-
-Policy = Literal["fifo", "nearest"]
 
 # Steps. The engine's own copies of these are literals of the compiled code.
 (
@@ -59,20 +46,6 @@ FULL = -1
 
 # Registers: 0 to 11 are the program's own.
 VALUE, FLAG, ZERO, SELF = 12, 13, 14, 15
-
-# What a run counts in each phase; the program's own counters follow.
-COUNTS = (
-    "ops",
-    "events",
-    "transfers_core",
-    "transfers_near",
-    "transfers_cross",
-    "transfers_far",
-    "upgrades",
-    "invalidations",
-    "fills",
-    "wait_ps",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,238 +238,6 @@ class Program:
     ) -> None:
         base, stride, register = (word.base, word.stride, word.register) if word else (0, 0, ZERO)
         self._steps.append([op, base, stride, register, x, y, z, w])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
-    """What things take, in nanoseconds.
-
-    Attributes:
-        read_hit: A read, or a plain store, of a line that the CPU has.
-        rmw_hit: An atomic read-modify-write of a line that the CPU has to itself.
-        pause: The pause between two looks of a spin loop.
-        core: A line from the other hardware thread of the same core.
-        near: A line from a core of the same group (which shares a last-level cache).
-        cross: A line from another group of the same socket; `near` where a socket is one group.
-        far: A line from another socket.
-        fill: A line that is in no cache.
-        share: How long a line that is shared already is busy with one more reader: readers do not
-            wait for each other's whole transfer, only for their turn.
-        invalidate: Added to a write for each copy that it has to invalidate.
-        request: The part of a transfer (0 to 1) before its owner has to let the line go: in that
-            time the owner may go on using it.
-    """
-
-    read_hit: float = 1.0
-    rmw_hit: float = 6.0
-    pause: float = 40.0
-    core: float = 8.0
-    near: float = 50.0
-    cross: float = 50.0
-    far: float = 120.0
-    fill: float = 80.0
-    share: float = 10.0
-    invalidate: float = 0.0
-    request: float = 0.2
-
-    def __post_init__(self) -> None:
-        for name in COST_NAMES:
-            check_ns(f"cost {name}", getattr(self, name))
-        if not 0 <= self.request <= 1:
-            raise UsageError(f"cost request is {self.request:g}: choose 0 to 1, a part of the way")
-
-    def picoseconds(self) -> list[int]:
-        """Whole picoseconds in the order of COST_NAMES, then `request` in parts of 2**20."""
-        ns = [round(getattr(self, name) * PS) for name in COST_NAMES]
-        return [*ns, round(self.request * (1 << 20))]
-
-
-COST_NAMES = (
-    "core",
-    "near",
-    "cross",
-    "far",
-    "read_hit",
-    "rmw_hit",
-    "pause",
-    "fill",
-    "share",
-    "invalidate",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """Which core, group and socket each CPU is in, all counted over the whole machine."""
-
-    core: tuple[int, ...]
-    group: tuple[int, ...]
-    socket: tuple[int, ...]
-
-    @property
-    def cpus(self) -> int:
-        """How many CPUs there are."""
-        return len(self.core)
-
-
-@dataclass(frozen=True, slots=True)
-class Preemption:
-    """CPUs are taken away from their task now and then; whoever waits for that task waits on.
-
-    Attributes:
-        every_ns: Mean time between two, exponential, nanoseconds.
-        for_ns: How long each lasts, nanoseconds.
-    """
-
-    every_ns: float
-    for_ns: float
-
-    def __post_init__(self) -> None:
-        check_ns("preemption every", self.every_ns, above=0.0)
-        check_ns("preemption for", self.for_ns)
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """What happened in one phase of a run.
-
-    Attributes:
-        ns: How long it was, nanoseconds.
-        counts: By name: COUNTS, then the program's own.
-    """
-
-    ns: float
-    counts: dict[str, int]
-
-    @property
-    def ops_per_s(self) -> float:
-        """Operations that were completed in each second."""
-        return 1e9 * self.counts["ops"] / self.ns if self.ns else 0.0
-
-    @property
-    def ns_per_op(self) -> float:
-        """Nanoseconds from one completed operation to the next, of all CPUs together."""
-        return self.ns / self.counts["ops"] if self.counts["ops"] else float("inf")
-
-    @property
-    def transfers(self) -> int:
-        """Lines that came out of another CPU's cache, or whose copies there were invalidated."""
-        names = ("transfers_core", "transfers_near", "transfers_cross", "transfers_far", "upgrades")
-        return sum(self.counts[name] for name in names)
-
-    def per_op(self, name: str) -> float:
-        """A counter for each operation, or NaN without any."""
-        return self.counts[name] / self.counts["ops"] if self.counts["ops"] else float("nan")
-
-
-def simulate(
-    program: Program,
-    memory: Memory,
-    topology: Topology,
-    costs: Costs,
-    *,
-    start: Sequence[str],
-    phases_ns: Sequence[float],
-    seed: int = 0,
-    max_ops: int = 0,
-    counters: Mapping[str, int] | None = None,
-    policy: Policy = "fifo",
-    overtakes: int = 8,
-    preemption: Preemption | None = None,
-) -> list[Phase]:
-    """Run a program on CPUs that share lines.
-
-    Args:
-        program: The steps.
-        memory: The words they use.
-        topology: The CPUs; as many as `start` has labels.
-        costs: What things take.
-        start: The label where each CPU begins, shape (cpus,), 1 to 512 of them.
-        phases_ns: Length of each phase, nanoseconds, at least one.
-        seed: Seeds what is random.
-        max_ops: Stop after so many operations; 0 only at the end of the last phase.
-        counters: Names for the program's own counters, by number.
-        policy: Which of those who wait for a line is next: "fifo", or the "nearest" to whoever has
-            it, which overtakes at most `overtakes` times in a row.
-        overtakes: See `policy`.
-        preemption: Whether CPUs are taken away now and then.
-
-    Returns:
-        What happened in each phase.
-
-    Raises:
-        UsageError: a number is out of range.
-        ContendedError: the program cannot go on: everybody waits, or it loops without taking time.
-    """
-    import numpy as np
-
-    cpus = len(start)
-    check_cpus(cpus)
-    if topology.cpus < cpus:
-        raise UsageError(f"{cpus} CPUs of a machine that has {topology.cpus}")
-    if not phases_ns:
-        raise UsageError("phases_ns is empty: give at least one phase")
-    for length in phases_ns:
-        check_ns("phase", length, above=0.0)
-    if policy not in ("fifo", "nearest"):
-        raise UsageError(f"policy {policy!r}: choose fifo or nearest")
-    if not 0 <= seed < 1 << 63:
-        raise UsageError(f"seed is {seed}: choose 0 to {(1 << 63) - 1}")
-    if max_ops < 0:
-        raise UsageError(f"max_ops is {max_ops}: choose 0 (no limit) or more")
-    ends = np.cumsum([round(length * PS) for length in phases_ns]).astype(np.int64)
-    counts = np.zeros((len(ends) + 1, len(COUNTS) + COUNTERS), dtype=np.int64)
-    placed = np.zeros((cpus, 8), dtype=np.int64)
-    for column, where in enumerate((topology.core, topology.group, topology.socket)):
-        placed[:, column] = where[:cpus]
-    status, now, phase = engine()(
-        program.assemble(),
-        np.array([program.place(label) for label in start], dtype=np.int64),
-        8 * np.array(memory.line_of, dtype=np.int64),
-        np.array(memory.initial, dtype=np.int64),
-        max(memory.lines, 1),
-        placed.reshape(-1),
-        np.array(costs.picoseconds(), dtype=np.int64),
-        ends,
-        counts,
-        np.array(
-            [
-                seed,
-                max_ops,
-                overtakes if policy == "nearest" else -1,
-                round(preemption.every_ns * PS) if preemption else 0,
-                round(preemption.for_ns * PS) if preemption else 0,
-            ],
-            dtype=np.int64,
-        ),
-    )
-    if status == 1:
-        raise ContendedError("the simulated program is stuck: every CPU waits for another")
-    if status == 2:
-        raise ContendedError("the simulated program loops without taking any time")
-    starts = [0, *ends[:-1]]
-    names = [*COUNTS, *(f"counter_{i}" for i in range(COUNTERS))]
-    for name, number in (counters or {}).items():
-        names[len(COUNTS) + number] = name
-    used = len(COUNTS), set((counters or {}).values())
-    return [
-        Phase(
-            ns=(min(int(ends[i]), int(now)) - int(starts[i])) / PS,
-            counts={
-                name: int(counts[i, k])
-                for k, name in enumerate(names)
-                if k < used[0] or k - used[0] in used[1]
-            },
-        )
-        for i in range(min(int(phase) + 1, len(ends)))
-    ]
-
-
-def engine() -> Any:
-    """The compiled simulator; the first call on a machine compiles it and keeps it on disk."""
-    from contended.simulate.engine import run
-
-    return run
 
 
 def check_ns(name: str, ns: float, *, above: float | None = None) -> None:

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""What is known of each case beyond the register: a module for each, named by its slug.
+
+`contended.cases.mount_hash` has a `STUDY` of the case `mount-hash`. A case without a module, or
+with parts missing, is a case of which nothing is simulated or read; adding the module is all that
+it takes to change that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+
+from contended import register
+from contended.cases.evidence import Evidence
+from contended.errors import ContendedError, UsageError
+from contended.register import Case
+from contended.simulate import predict
+from contended.simulate.curves import Sweep
+from contended.simulate.predict import Predicted, Prediction
+from contended.simulate.validate import Modelled
+from contended.simulate.workload import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What is known of a case; each part may be missing.
+
+    Attributes:
+        workloads: What can be simulated, the case's own first.
+        sweep: What the chapter's figure of many CPUs is made of.
+        predictions: The rows of its published values, see `predict`.
+        unsimulated: Without predictions: why there are none, a clause.
+        evidence: By the id of the figure: what speaks to it.
+        modelled: Operations of its C model that are held against the simulator.
+    """
+
+    workloads: tuple[Workload, ...] = ()
+    sweep: Sweep | None = None
+    predictions: Callable[[Case], Iterator[Predicted]] | None = None
+    unsimulated: str = "nobody has simulated this case yet"
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    modelled: tuple[Modelled, ...] = ()
+
+
+@cache
+def study(slug: str) -> Study:
+    """What is known of a case.
+
+    Raises:
+        UsageError: there is no such case.
+        ContendedError: its module has no study, or one of figures that there are not.
+    """
+    case = register.get(slug)
+    name = f"{__name__}.{slug.replace('-', '_')}"
+    if find_spec(name) is None:
+        return Study()
+    found = getattr(import_module(name), "STUDY", None)
+    if not isinstance(found, Study):
+        raise ContendedError(f"{name} has no STUDY: give it one, if only `STUDY = Study()`")
+    for figure in found.evidence:
+        case.figure(figure)
+    return found
+
+
+def workloads() -> dict[str, Workload]:
+    """All that can be simulated, by name, in the register's order."""
+    return {each.name: each for slug in register.slugs() for each in study(slug).workloads}
+
+
+def workload(name: str) -> Workload:
+    """What can be simulated under a name.
+
+    Raises:
+        UsageError: nothing; the message lists what can.
+    """
+    known = workloads()
+    if name not in known:
+        raise UsageError(f"{name!r} cannot be simulated; choose one of: {', '.join(known)}")
+    return known[name]
+
+
+def case_of(name: str) -> str:
+    """The slug of the case that a workload belongs to."""
+    chosen = workload(name)
+    return next(slug for slug in register.slugs() if chosen in study(slug).workloads)
+
+
+@cache
+def prediction(slug: str) -> Prediction:
+    """Simulate what was published of a case; takes seconds.
+
+    Raises:
+        UsageError: no such case.
+    """
+    case, known = register.get(slug), study(slug)
+    if known.predictions is None:
+        rows = predict.nothing(case, known.unsimulated)
+    else:
+        rows = known.predictions(case)
+    return Prediction(slug=slug, rows=tuple(rows))
+
+
+def modelled() -> list[Modelled]:
+    """What of all cases' C models is held against the simulator."""
+    return [each for slug in register.slugs() for each in study(slug).modelled]

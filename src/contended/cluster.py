@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""Dask, for whoever has many things to do: this machine's CPUs, or any scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from typing import Any
+
+from contended import machine
+from contended.errors import ContendedError, UsageError
+
+CONNECT_S = 5  # and then a message: nobody waits longer than 10 s for an address that is wrong
+_SILENT = logging.CRITICAL + 1
+DEATHS = 10  # of workers that a task survives: a machine that is taken away is no fault of it
+
+
+@contextlib.contextmanager
+def connected(address: str | None, most: int) -> Iterator[Any]:
+    """A client of the scheduler at an address, or of a local cluster that ends with the block.
+
+    Args:
+        address: Such as "tcp://host:8786"; None starts a cluster of this machine's CPUs.
+        most: How many workers can be of use.
+
+    Raises:
+        UsageError: that is no address.
+        ContendedError: nobody answers there, or Dask is not installed.
+    """
+    try:  # an extra, and slow to import
+        dask, distributed = import_module("dask"), import_module("distributed")
+    except ImportError as error:
+        raise ContendedError(
+            "sweeps need Dask: install the extra with `pip install 'contended[book]'`"
+        ) from error
+
+    # What Dask logs of a worker's death is for those who run a cluster, not for a reader.
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(_SILENT)
+    settings = {
+        "distributed.scheduler.allowed-failures": DEATHS,
+        "distributed.comm.timeouts.connect": f"{CONNECT_S}s",
+    }
+    try:
+        with dask.config.set(settings):
+            if address is None:
+                workers = max(1, min(len(machine.allowed_cpus()), most))
+                with contextlib.ExitStack() as stack:
+                    with _interrupts_later():
+                        cluster = distributed.LocalCluster(
+                            n_workers=workers,
+                            threads_per_worker=1,
+                            processes=True,
+                            dashboard_address="127.0.0.1:0",
+                            silence_logs=_SILENT,
+                            local_directory=os.environ.get("TMPDIR"),
+                        )
+                        stack.enter_context(cluster)
+                        client = stack.enter_context(distributed.Client(cluster))
+                    yield client
+                return
+            _probe(address)
+            try:
+                client = distributed.Client(address, timeout=CONNECT_S)
+            except Exception as error:
+                raise _silent(address) from error
+            with client:
+                yield client
+    finally:
+        logger.setLevel(level)
+
+
+def done(futures: Iterable[Any]) -> Iterator[Any]:
+    """The futures of a client of `connected`, each as it ends."""
+    found: Iterator[Any] = import_module("distributed").as_completed(futures)
+    return found
+
+
+@contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Ctrl-C waits until the block is done: what is half there cannot be taken down."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    usual = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler if usual is None else usual)
+    if caught:
+        raise KeyboardInterrupt
+
+
+def _probe(address: str) -> None:
+    """Does a Dask scheduler answer?
+
+    Dask's own time limit ends with the connection: a server that takes it and then says nothing, or
+    something else, would be waited for without end. A thread, since notebooks have a running loop.
+    """
+    from distributed.comm.core import connect
+
+    reach: Any = connect
+    failures: list[BaseException] = []
+
+    async def knock() -> None:
+        comm = await asyncio.wait_for(reach(address, timeout=CONNECT_S), CONNECT_S)
+        await comm.close()
+
+    def run() -> None:
+        try:
+            asyncio.run(knock())
+        except Exception as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(CONNECT_S + 1)
+    if failures and isinstance(failures[0], ValueError):
+        raise UsageError(
+            f"{address!r} is no Dask address: give one like tcp://host:8786"
+        ) from failures[0]
+    if failures or thread.is_alive():
+        raise _silent(address) from (failures[0] if failures else None)
+
+
+def _silent(address: str) -> ContendedError:
+    return ContendedError(
+        f"no Dask scheduler answers at {address}: start one with `dask scheduler`, or leave the "
+        "address out to use this machine"
+    )

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: MIT
+"""What the engine does to lines, queues and chance, in numba's subset of Python.
+
+Arrays stand for objects here: a row of `lines` is a line, a row of `cpu` a CPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+# Columns of a line.
+OWNER, BUSY, DEPART, FREE, HEAD, TAIL, OVERTAKEN, SHARERS = range(8)
+# Columns of a CPU.
+PC, STAGE, NEXT, WANT, SINCE, LEFT, ASKED, PREEMPT = range(8)
+# What a CPU is doing: running, waiting in a line's queue, about to get its line, watching a word
+# that it has, or about to look again at one that it no longer has.
+RUN, QUEUED, COMING, WATCHING, AGAIN = range(5)
+# Costs.
+CORE, NEAR, CROSS, FAR, READ_HIT, RMW_HIT, PAUSE, FILL, SHARE, INVALIDATE, REQUEST = range(11)
+# Counts.
+OPS, EVENTS, BY_CORE, BY_NEAR, BY_CROSS, BY_FAR, UPGRADES, INVALIDATED, FILLS, WAIT = range(10)
+OWN = 10
+ROW = 18
+
+VALUE, FLAG, ZERO, SELF = 12, 13, 14, 15
+
+NEVER = np.int64(0x7FFFFFFFFFFFFFFF)
+LOW9 = np.int64(511)
+ONE, NONE = np.uint64(1), np.uint64(0)
+GAMMA = np.uint64(0x9E3779B97F4A7C15)
+MIX1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX2 = np.uint64(0x94D049BB133111EB)
+U30, U27, U31, U11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+U63, U6 = np.uint64(63), np.int64(6)
+
+
+def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+
+def _as_ints(typing: Any, address: Any) -> Any:  # noqa: ARG001
+    return _types.CPointer(_types.int64)(_types.intp), _pointer
+
+
+def _as_sets(typing: Any, address: Any) -> Any:  # noqa: ARG001
+    return _types.CPointer(_types.uint64)(_types.intp), _pointer
+
+
+# Pointers to int64 and to uint64 from addresses: see `run`.
+_types: Any = types
+ints: Any = intrinsic(_as_ints)
+sets: Any = intrinsic(_as_sets)
+
+
+@njit(cache=True)
+def random_bits(state: Any, c: Any) -> Any:
+    """The next 64 of a CPU."""
+    # splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014
+    state[c] += GAMMA
+    z = state[c]
+    z = (z ^ (z >> U30)) * MIX1
+    z = (z ^ (z >> U27)) * MIX2
+    return z ^ (z >> U31)
+
+
+@njit(cache=True)
+def scaled(mean: Any, part: Any) -> Any:
+    """That part of a mean."""
+    # mean * part / 2**53 in integers that do not overflow
+    if mean < np.int64(1) << np.int64(30):
+        return (mean * np.int64(part >> np.uint64(21))) >> np.int64(32)
+    return (mean * np.int64(part >> np.uint64(34))) >> np.int64(19)
+
+
+@njit(cache=True)
+def exponential(state: Any, c: Any, mean: Any) -> Any:
+    """A draw with this mean."""
+    # von Neumann's way, by comparisons alone: no logarithm that machines might round differently
+    # (J. von Neumann, "Various techniques used in connection with random digits", 1951).
+    whole = np.int64(0)
+    while True:
+        first = random_bits(state, c) >> U11
+        last = first
+        n = 1
+        while True:
+            u = random_bits(state, c) >> U11
+            if u > last:
+                break
+            last = u
+            n += 1
+        if n & 1:
+            return whole * mean + scaled(mean, first)
+        whole += 1
+
+
+@njit(cache=True)
+def set_key(tree: Any, leaves: Any, c: Any, key: Any) -> None:
+    """Set when a CPU's next event is."""
+    # unsigned, so that numba need not look for negative indices
+    i = np.uint64(leaves + c)
+    tree[i] = key
+    while i > ONE:
+        key = min(key, tree[i ^ ONE])
+        i >>= ONE
+        tree[i] = key
+
+
+@njit(cache=True)
+def lower_key(tree: Any, leaves: Any, c: Any, key: Any) -> None:
+    """As `set_key`, for a key that is lower than the one before."""
+    i = np.uint64(leaves + c)
+    while i > NONE and tree[i] > key:
+        tree[i] = key
+        i >>= ONE
+
+
+@njit(cache=True)
+def others(tree: Any, leaves: Any, c: Any) -> Any:
+    """The earliest event of everybody but c."""
+    i = np.uint64(leaves + c)
+    least = NEVER
+    while i > ONE:
+        least = min(least, tree[i ^ ONE])
+        i >>= ONE
+    return least
+
+
+@njit(cache=True)
+def between(place: Any, a: Any, b: Any) -> Any:
+    """How far apart two CPUs are."""
+    a8, b8 = 8 * a, 8 * b
+    if place[a8 + 2] != place[b8 + 2]:
+        return FAR
+    if place[a8 + 1] != place[b8 + 1]:
+        return CROSS
+    if place[a8] != place[b8]:
+        return NEAR
+    return CORE
+
+
+@njit(cache=True)
+def _distances(bits: Any, copies: Any, group: Any, socket: Any, at: Any, c: Any, words: Any) -> Any:
+    # to the nearest copy and to the farthest
+    inside = NONE
+    beside = NONE
+    away = NONE
+    for k in range(words):
+        these = bits[copies + at + k]
+        inside |= these & bits[group + 8 * c + k]
+        beside |= these & bits[socket + 8 * c + k] & ~bits[group + 8 * c + k]
+        away |= these & ~bits[socket + 8 * c + k]
+    nearest = NEAR if inside != NONE else (CROSS if beside != NONE else FAR)
+    farthest = FAR if away != NONE else (CROSS if beside != NONE else NEAR)
+    return nearest, farthest
+
+
+@njit(cache=True)
+def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
+    """Start the transfer that c asks for; the key that c then has is returned."""
+    lines, bits, group, socket, cpu, place, cost, tree, leaves, words, counts = world
+    start = max(t, lines[at + FREE])
+    owner = lines[at + OWNER]
+    copies = lines[at + SHARERS]
+    wants = cpu[8 * c + WANT] != 0
+    cpu[8 * c + STAGE] = COMING
+    counts[row + WAIT] += start - cpu[8 * c + ASKED]
+    alone = True
+    if owner >= 0:
+        kind = between(place, c, owner)
+        latency = cost[kind]
+        counts[row + BY_CORE + kind] += 1
+    elif copies == 0:
+        latency = cost[FILL]
+        counts[row + FILLS] += 1
+    else:
+        nearest, farthest = _distances(bits, 0, group, socket, at, c, words)
+        bit = ONE << (np.uint64(c) & U63)
+        mine = bits[at + (c >> U6)] & bit
+        if wants:
+            latency = cost[farthest]
+            others = copies
+            if mine:
+                others -= 1
+                counts[row + UPGRADES] += 1
+            else:
+                counts[row + BY_CORE + farthest] += 1
+            counts[row + INVALIDATED] += others
+            latency += others * cost[INVALIDATE]
+        else:
+            alone = False
+            latency = cost[nearest]
+            counts[row + BY_CORE + nearest] += 1
+            # A write that comes later must find and invalidate this copy, even on its way.
+            if not mine:
+                bits[at + (c >> U6)] |= bit
+                lines[at + SHARERS] = copies + 1
+            lines[at + FREE] = start + cost[SHARE]
+    if alone:
+        lines[at + BUSY] = c
+        lines[at + DEPART] = start + (latency * cost[REQUEST] >> 20)
+    key = ((start + latency) << 9) | c
+    lower_key(tree, leaves, c, key)
+    return key
+
+
+@njit(cache=True)
+def enqueue(at: Any, c: Any, lines: Any, cpu: Any) -> None:
+    """Have a CPU wait for a line."""
+    cpu[8 * c + STAGE] = QUEUED
+    cpu[8 * c + NEXT] = -1
+    if lines[at + HEAD] < 0:
+        lines[at + HEAD] = c
+    else:
+        cpu[8 * lines[at + TAIL] + NEXT] = c
+    lines[at + TAIL] = c
+
+
+@njit(cache=True)
+def take(at: Any, lines: Any, cpu: Any, place: Any, overtakes: Any) -> Any:
+    """The next to be served, taken out of the queue."""
+    head = lines[at + HEAD]
+    best, before = head, np.int64(-1)
+    holder = lines[at + OWNER]
+    if overtakes > 0 and holder >= 0 and lines[at + OVERTAKEN] < overtakes:
+        nearest = between(place, head, holder)
+        previous, other = head, cpu[8 * head + NEXT]
+        while other >= 0 and nearest > CORE:
+            kind = between(place, other, holder)
+            if kind < nearest:
+                nearest, best, before = kind, other, previous
+            previous, other = other, cpu[8 * other + NEXT]
+    if before < 0:
+        lines[at + HEAD] = cpu[8 * best + NEXT]
+        lines[at + OVERTAKEN] = 0
+    else:
+        cpu[8 * before + NEXT] = cpu[8 * best + NEXT]
+        lines[at + OVERTAKEN] += 1
+    if lines[at + TAIL] == best:
+        lines[at + TAIL] = before
+    return best
+
+
+@njit(cache=True)
+def holds(op: Any, a: Any, b: Any) -> Any:
+    """Whether a comparison of a program does."""
+    if op == 0:
+        return a == b
+    if op == 1:
+        return a != b
+    if op == 2:
+        return a < b
+    return a >= b
+
+
+@njit(cache=True)
+def calculate(program: Any, pc: Any, reg: Any, mine: Any, state: Any, c: Any, phase: Any) -> None:
+    """A step on registers alone."""
+    x, number, what = program[pc + 4], program[pc + 6], program[pc + 7]
+    other = reg[mine + program[pc + 5]]
+    if what == 0:
+        reg[mine + x] = number
+    elif what == 1:
+        reg[mine + x] = other
+    elif what == 2:
+        reg[mine + x] += number
+    elif what == 3:
+        reg[mine + x] += other
+    elif what == 4:
+        reg[mine + x] -= other
+    elif what == 5:
+        reg[mine + x] <<= number
+    elif what == 6:
+        reg[mine + x] >>= number
+    elif what == 7:
+        reg[mine + x] &= number
+    elif what == 8:
+        reg[mine + x] = np.int64(random_bits(state, c) >> ONE) % number
+    else:
+        reg[mine + x] = phase
