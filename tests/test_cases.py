@@ -239,7 +239,7 @@ def test_message_says_where() -> None:
     with pytest.raises(ContendedError) as caught:
         parse(SMALL.replace("high = 55", "high = 45"))
     assert str(caught.value) == (
-        "register.toml: case a-case: published.0.values.0: Value error, low 50 is above high 45"
+        "register.toml: case a-case: published.0.values.0: low 50 is above high 45"
     )
 
 

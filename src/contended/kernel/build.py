@@ -146,7 +146,7 @@ def build(
         boxed: How to compile patches that somebody else wrote.
 
     Raises:
-        make.BuildError: it does not compile, or a patched file gives a warning; make's last words
+        ContendedError: it does not compile, or a patched file gives a warning; make's last words
             are attached as a note.
         layout.LayoutError: a struct does not lie as the variant says.
         ContendedError: there is no source, a patch does not apply, a package is missing, or the

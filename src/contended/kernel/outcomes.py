@@ -54,7 +54,7 @@ class Failed:
 
 
 Report = GuestReport | Failed | Profiles
-"""What a boot gave: under the profiler, its metrics are those of the profiles."""
+"""What a boot gave; under the profiler, its metrics are those of the profiles."""
 Boots = Sequence[Report]
 
 

@@ -55,7 +55,7 @@ def run(
 
     Raises:
         UsageError: no such case, variant or run, or a number out of range.
-        boot.LostVm: QEMU was killed or failed; that is no outcome.
+        LostVm: QEMU was killed or failed; that is no outcome.
         ContendedError: no QEMU, no source, a patch that does not apply, a build that fails.
     """
     check(vcpus, repeats)
