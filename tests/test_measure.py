@@ -243,6 +243,8 @@ def test_lockref_counts_add_up(lock: int, threads: int) -> None:
     for name in "before", "after":
         for sample in measured.samples(name):
             counts = sample.counts
+            assert 0 <= sample.start_skew_ns < 1e9
+            assert 0 <= sample.stop_skew_ns < 1e9
             assert counts["fast"] + counts["slow"] == 2 * counts["ops"]
             assert (counts["stranger"] > 0) == (sample.phase == "perturbed")
             assert counts["cpu_changes"] == 0

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import make_home, one_line
@@ -125,8 +126,9 @@ def test_near(value: float, published: tuple[float, float], unit: str, agrees: b
     assert board.near(value, published, unit) is agrees
 
 
+@pytest.mark.parametrize("simulated_agrees", [False, True])
 def test_one_reading_that_disagrees_decides(
-    root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    root: Path, monkeypatch: pytest.MonkeyPatch, simulated_agrees: bool
 ) -> None:
     """A published number that nobody here sees turns its row, and no other."""
     monkeypatch.setenv("CONTENDED_HOME", str(root))
@@ -134,8 +136,11 @@ def test_one_reading_that_disagrees_decides(
     figure = case.published[0]
     wrong = replace(figure.value("before"), low=512.0, high=512.0)
     changed = replace(figure, values=(wrong, *figure.values[1:]))
-    kept = tuple(replace(row, published=(512.0, 512.0)) if row.name == "before" else row
-                 for row in simulated.load("mount-hash"))  # fmt: skip
+    agreed: dict[str, Any] = {"simulated": 512.0, "verdict": "held"} if simulated_agrees else {}
+    kept = tuple(
+        replace(row, published=(512.0, 512.0), **agreed) if row.name == "before" else row
+        for row in simulated.load("mount-hash")
+    )
     rows = board._entry(
         case,
         changed,

@@ -67,6 +67,11 @@ def test_paired_ratio_by_hand() -> None:
     assert (ratio.median, ratio.low, ratio.high, ratio.confidence) == (2, 2, 3, 0.95)
 
 
+def test_paired_ratio_of_many_pairs_leaves_out_the_ends() -> None:
+    ratio = stats.paired_ratio(range(1, 101), [1] * 100)
+    assert 30 < ratio.low < ratio.median < ratio.high < 70
+
+
 def test_paired_ratio_pairs_rather_than_divides_medians() -> None:
     # the machine slowed down by ten for the second pair: the medians' quotient would see it
     assert stats.paired_ratio([20, 2, 20], [10, 1, 100]).median == 2

@@ -61,6 +61,16 @@ def test_bad_input_is_reported_and_the_batch_goes_on(toys: Path, tmp_path: Path)
     assert toylabs.RIGHT_TOTAL in sources
 
 
+def test_a_part_counts_only_together_with_what_it_needs() -> None:
+    about = lab.load(lab.folder() / "open-creat-unlazy")
+    (leaning,) = [part for part in about.parts if part.needs]
+    alone = grades.assemble(about, lambda part: grades.Verdict("lost" if part == "gain" else ""))
+    assert {part.id for part in alone if part.earned == 0} == {"gain", leaning.id}
+    assert next(p.reason for p in alone if p.id == leaning.id).startswith("it counts only together")
+    every = grades.assemble(about, lambda _: grades.Verdict())
+    assert [part.earned for part in every] == [part.points for part in about.parts]
+
+
 @pytest.mark.check
 @pytest.mark.usefixtures("boxes")
 def test_a_killed_grader_goes_on_where_it_was(toys: Path, tmp_path: Path) -> None:
