@@ -10,6 +10,7 @@ import pytest
 from IPython.core.formatters import HTMLFormatter
 from support import PROVENANCE, sample
 
+import contended
 from contended.measure import results
 from contended.measure.results import Failure, Measurement, Sample
 from contended.show import report
@@ -86,6 +87,6 @@ def test_a_notebook_shows_a_measurement_as_a_table(monkeypatch: pytest.MonkeyPat
     formatter = HTMLFormatter()
     shell = SimpleNamespace(display_formatter=SimpleNamespace(formatters={"text/html": formatter}))
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
-    importlib.reload(report)
+    importlib.reload(contended)
     shown = formatter(built({"before": [slow_of(10, repeat=0)]}))
     assert "<td>before</td><td>2</td><td>run</td><td>10</td>" in shown

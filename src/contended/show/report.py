@@ -8,7 +8,7 @@ from typing import Any
 
 from contended import stats
 from contended.measure.results import Measurement, Sample, number
-from contended.show.table import Table, columns, shown_as
+from contended.show.table import Table, columns
 
 
 def measurement_table(measurement: Measurement) -> Table:
@@ -98,6 +98,3 @@ def _ratios(measurement: Measurement) -> str:
             interval = f"{r.low:.3g} to {r.high:.3g}"
             rows.append([pair, str(r.threads), r.phase, f"{r.median:.3g}", interval, str(r.pairs)])
     return columns(rows)
-
-
-shown_as(Measurement, measurement_table)

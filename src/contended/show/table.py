@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, TypeVar
@@ -61,12 +60,3 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
-
-
-def shown_as(kind: type[_T], table: Callable[[_T], Table]) -> None:
-    """Have notebooks show what is of a class as a table: a record itself knows of no HTML."""
-    # In a notebook IPython is there already; nothing else needs it.
-    ipython = sys.modules.get("IPython")
-    if shell := ipython and ipython.get_ipython():
-        html = shell.display_formatter.formatters["text/html"]
-        html.for_type(kind, lambda record: table(record)._repr_html_())
