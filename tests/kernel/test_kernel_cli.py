@@ -269,6 +269,7 @@ def test_what_is_built_of_a_case(home: Path) -> None:
 
 RUNNER = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from contended import cli
 from contended.kernel import build, guest, run, source
@@ -279,7 +280,7 @@ source.find = lambda *_: source.Source(Path("/none"), "6.1.192", "0")
 guest.initrd = lambda: initrd
 # every workload of the tiny guest hangs
 before = run._boot
-run._boot = lambda *a: run.replace(before(*a), args={{**before(*a).args, "how": "hang"}})
+run._boot = lambda *a: replace(before(*a), args={{**before(*a).args, "how": "hang"}})
 print("ready", flush=True)
 sys.exit(cli.main(sys.argv[1:]))
 """
