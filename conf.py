@@ -2,7 +2,7 @@
 """How Sphinx makes the book. `make book` is the way to run it; see docs/status.md for what it ran.
 
 The pages must work offline, in a lecture hall or on a plane: nothing in them may come from another
-host (tests/test_book.py holds that).
+host (tests/book/test_pages.py holds that).
 """
 
 from contended import __version__

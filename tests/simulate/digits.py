@@ -2,7 +2,7 @@
 """A sample of everything that promises the same digits everywhere, as text to compare.
 
 The file digits.json beside this one was written by `python tests/simulate/digits.py`. Another
-Python or processor must write the same; `test_simulate_digits.py` tries those it can get. With the
+Python or processor must write the same; `test_digits.py` tries those it can get. With the
 argument `plain` only what needs no package beside the standard library is written.
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 CASES = [path for path in NOTEBOOKS if re.match(r"0[2-9]-|10-", path.name)]
 
 # A chapter's sections, in their order; the quadratic cases are not about caches.

@@ -71,7 +71,7 @@ class Book:
 
     @property
     def env(self) -> dict[str, str]:
-        source = Path(__file__).parent.parent / "src"
+        source = Path(__file__).parents[2] / "src"
         return {**os.environ, "PYTHONPATH": str(source)}
 
     def build(self, *command: str) -> subprocess.CompletedProcess[str]:
