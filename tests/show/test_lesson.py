@@ -199,11 +199,11 @@ EVIL = "<script>alert('x')</script> & \"more\""
 
 
 def test_a_box_escapes_what_it_is_given() -> None:
-    html = lesson.Box(EVIL, EVIL, EVIL)._repr_html_()
+    html = lesson.Note(EVIL, EVIL, EVIL)._repr_html_()
     assert "<script" not in html
     assert html.count("&lt;script&gt;") == 3
     assert '"more"' not in html, "an attribute must not be closed from inside"
-    assert repr(lesson.Box("Note", "text")) == "Note: text"
+    assert repr(lesson.Note("Note", "text")) == "Note: text"
 
 
 def test_a_table_escapes_and_aligns() -> None:

@@ -122,14 +122,14 @@ def test_every_simulated_case_is_compared(slug: str) -> None:
 
 
 def test_the_slider_stands_still_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(slider.BOOK, "1")
+    monkeypatch.setenv(widget.BOOK, "1")
     bundle = beyond.slider("overlay-creds", "Still")._repr_mimebundle_()
     assert set(bundle) == {"text/html", "text/plain"}
     assert "<img" in bundle["text/html"]
 
 
 def test_the_slider_stands_still_without_ipywidgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(slider.BOOK, raising=False)
+    monkeypatch.delenv(widget.BOOK, raising=False)
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     bundle = beyond.slider("overlay-creds", "Still")._repr_mimebundle_()
     assert set(bundle) == {"text/html", "text/plain"}
@@ -138,7 +138,7 @@ def test_the_slider_stands_still_without_ipywidgets(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("slug", ["overlay-creds", "umount-grace-period"])
 def test_the_slider_simulates_anew(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     widgets = pytest.importorskip("ipywidgets")
-    monkeypatch.delenv(slider.BOOK, raising=False)
+    monkeypatch.delenv(widget.BOOK, raising=False)
     live = beyond.slider(slug, "Live")
     bundle = live._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle

@@ -21,7 +21,7 @@ from contended.profile import saved
 from contended.profile.saved import Profiles
 from contended.show import claims, lesson
 from contended.show.claims import Claim
-from contended.show.lesson import Box
+from contended.show.lesson import Note
 
 VCPUS = 2
 """Of the machine that a chapter boots when the book is built."""
@@ -74,7 +74,7 @@ def outcomes(slug: str) -> KernelRun:
             f"results/{slug}/kernel.json. To run it here: {command(slug)} (builds what is missing "
             "in some minutes; see The kernel lab)."
         )
-        _show(Box("Not booted on this machine", text))
+        _show(Note("Not booted on this machine", text))
         return recorded(slug)
     if os.environ.get(claims.RECORD) == "1":
         done = run.run(slug, vcpus=REFERENCE_VCPUS)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Claims about time: shown where they miss, and never the end of a build.
+"""Measured sentences: each is computed, checked and said by one call of `claim`.
 
 A chapter claims two kinds of things. What the program's text decides (counts, steps, equal results,
-recorded runs, simulations) is asserted: if it does not hold, something is wrong, and the build
-stops. What a busy machine can change (ratios of live measurements, latencies, slopes over time,
-counts of how often threads met) is claimed with `timed`: if it does not hold in this run, a box
-says what was expected, what was measured, and what the recorded run shows.
+recorded runs, simulations) must hold: if it does not, something is wrong, and the cell fails. What
+a busy machine can change (ratios of live measurements, latencies, slopes over time, counts of how
+often threads met) is wrapped in `timed`: if that misses its bound, a box says what was expected,
+what was measured and what the recorded run shows, and the chapter goes on.
 
 A box is one element of class `contended-claim` whose `data-holds` is "true" (then it is hidden) or
 "false": the book's status page counts them (`contended.book`).
@@ -14,7 +14,10 @@ A box is one element of class `contended-claim` whose `data-holds` is "true" (th
 from __future__ import annotations
 
 import os
+import re
 import statistics
+import string
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -87,39 +90,139 @@ class Claim:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Markdown that shows itself as such where that is possible."""
+
+    text: str
+
+    def _repr_markdown_(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class Timed:
+    """A number that rests on time, with the bound that it is claimed to keep; see `timed`.
+
+    It is written with a number's format ("{two:.1f}"); `median`, `low` and `high` are the measured
+    value and, where there is one, the interval around it.
+    """
+
+    def __init__(
+        self,
+        value: Callable[..., float | Spread],
+        runs: tuple[Any, ...],
+        above: float | None,
+        below: float | None,
+    ) -> None:
+        if above is None and below is None:
+            raise ValueError("a claim about time needs a bound: above, below or both")
+        self._work_out, self._runs, self._bounds = value, runs, {"above": above, "below": below}
+        self._found, self._why = _try(value, runs)
+        self.median, self.low, self.high = _ends(self._found)
+        # what is no number is on neither side
+        self.holds = (
+            self.median == self.median
+            and (above is None or self.median > above)
+            and (below is None or self.median < below)
+        )
+
+    def __float__(self) -> float:
+        return self.median
+
+    def __format__(self, form: str) -> str:
+        return format(self.median, form or ",.3g")
+
+    def claim(self, expected: str, form: str) -> Claim:
+        """What became of it, for a sentence and the format that the sentence writes it in."""
+        recorded = ""
+        if not self.holds:
+            kept = tuple(recorded_of(run) for run in self._runs)
+            # where recorded runs stand in for all that was to be measured, once is enough
+            if None not in kept and any(a is not b for a, b in zip(self._runs, kept, strict=True)):
+                recorded = _seen(*_try(self._work_out, kept), form)
+        return Claim(
+            expected=expected,
+            holds=self.holds,
+            seen=_seen(self._found, self._why, form),
+            recorded=recorded,
+        )
+
+    def bound(self, form: str) -> str:
+        """The bound in words: "above 1.2 and below 3"."""
+        parts = (f"{k} {format(v, form)}" for k, v in self._bounds.items() if v is not None)
+        return " and ".join(parts)
+
+
 def timed(
-    expected: str,
     value: Callable[..., float | Spread],
     *runs: Any,
     above: float | None = None,
     below: float | None = None,
-    form: str = "{:,.3g}",
-) -> None:
-    """Claim something about time; show a box if this run does not bear it out.
+) -> Timed:
+    """A number for `claim` that rests on time, and that a busy machine may spoil.
 
     Args:
-        expected: What is claimed, as a sentence without the bound: "lookups get faster once the
-            counter has moved: times as many".
-        value: Works the number out of the runs; called once with `runs`, and once with the
-            recorded runs in their places. It may return a number, or a median with its interval.
+        value: Works the number out of the runs; called once with `runs`, and on a miss once with
+            the recorded runs in their places. It returns a number, or a median with its interval.
         runs: What `live`, `sweep` or `chapter.outcomes` returned, or mappings of it.
         above: The value must be greater.
         below: The value must be less.
-        form: How the value is written.
+    """
+    return Timed(value, runs, above, below)
+
+
+def claim(sentence: str, *, holds: bool = True, **values: Any) -> None:
+    """Say something that was measured, if it is so.
+
+    Args:
+        sentence: Markdown with the values' names in braces, as for `str.format`.
+        holds: Whether what the sentence says is so, as far as no time decides it.
+        values: What the sentence names; those that rest on time are `timed`.
 
     Raises:
-        ContendedError: it misses in a run that was to become the reference run.
+        ContendedError: it does not hold; or a time misses its bound, in a run that was to become
+            the reference run.
     """
-    told = f"{expected.rstrip('.')} ({_bound(above, below, form)})"
-    found, seen = _work_out(value, runs, form)
-    holds = found is not None and _within(found, above, below)
-    beside = ""
+    text = textwrap.dedent(sentence).strip()
+    about_time = {name: v for name, v in values.items() if isinstance(v, Timed)}
     if not holds:
-        kept = tuple(recorded_of(run) for run in runs)
-        # where recorded runs stand in for all that was to be measured, once is enough
-        if None not in kept and any(a is not b for a, b in zip(runs, kept, strict=True)):
-            beside = _work_out(value, kept, form)[1]
-    show(Claim(expected=told, holds=holds, seen=seen, recorded=beside))
+        raise ContendedError(f"this does not hold: {_bare(text.format(**values))}")
+    if about_time:
+        forms = _forms(text)
+        words = {n: _Words(v.bound(forms.get(n, ",.3g"))) for n, v in about_time.items()}
+        expected = _bare(text.format(**{**values, **words}))
+        for name, number in about_time.items():
+            show(number.claim(expected, forms.get(name, ",.3g")))
+    if all(number.holds for number in about_time.values()):
+        display(Sentence(text.format(**values)))
+
+
+class _Words(str):
+    """Words in the place of a number, however that was to be written."""
+
+    __slots__ = ()
+    median = low = high = property(lambda _: _Words("…"))
+
+    def __format__(self, _form: str) -> str:
+        return str(self)
+
+
+def _forms(text: str) -> dict[str, str]:
+    """How a sentence writes each of its values: the first format of each name."""
+    found: dict[str, str] = {}
+    for _, field, form, _ in string.Formatter().parse(text):
+        if field and form:
+            found.setdefault(re.split(r"[.\[]", field)[0], form)
+    return found
+
+
+def _bare(text: str) -> str:
+    """A sentence in one line and without its markup."""
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+    return " ".join(re.sub(r"\*\*|`", "", text).split())
 
 
 def show(claim: Claim) -> None:
@@ -166,33 +269,28 @@ def recorded_of(run: Any) -> Any:
         return None  # a measurement that nobody has recorded yet
 
 
-def _work_out(
-    value: Callable[..., float | Spread], runs: tuple[Any, ...], form: str
-) -> tuple[float | None, str]:
-    """The number, if there is one, and what to say of it."""
+def _try(
+    value: Callable[..., float | Spread], runs: tuple[Any, ...]
+) -> tuple[float | Spread | None, str]:
+    """The value, or None and why a starved run has none."""
     try:
-        found = value(*runs)
+        return value(*runs), ""
     except ZeroDivisionError:
         return None, "cannot be worked out: a count or a rate of this run is 0"
     except (ArithmeticError, ContendedError, statistics.StatisticsError) as error:
         return None, f"cannot be worked out: {error}"
+
+
+def _ends(found: float | Spread | None) -> tuple[float, float, float]:
+    if found is None:
+        return (float("nan"),) * 3
     if isinstance(found, Spread):
-        low, high = form.format(found.low), form.format(found.high)
-        return float(found.median), f"{form.format(found.median)} ({low} to {high})"
-    return float(found), form.format(found)
+        return float(found.median), float(found.low), float(found.high)
+    return (float(found),) * 3
 
 
-def _within(value: float, above: float | None, below: float | None) -> bool:
-    # a value that is no number is on neither side
-    return (above is None or value > above) and (below is None or value < below) and value == value
-
-
-def _bound(above: float | None, below: float | None, form: str) -> str:
-    if above is None and below is None:
-        raise ValueError("a claim needs a bound: above, below or both")
-    parts = [
-        f"{word} {form.format(bound)}"
-        for word, bound in (("above", above), ("below", below))
-        if bound is not None
-    ]
-    return " and ".join(parts)
+def _seen(found: float | Spread | None, why: str, form: str) -> str:
+    if found is None:
+        return why
+    middle, low, high = (format(value, form) for value in _ends(found))
+    return f"{middle} ({low} to {high})" if isinstance(found, Spread) else middle

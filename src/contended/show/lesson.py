@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the chapters need beyond measuring: predictions, reference runs, boxes, numbers for prose.
+"""What the chapters need beyond measuring: predictions, reference runs, notes, excerpts.
 
 Everything here shows itself in JupyterLab and in the rendered book alike, and degrades to text.
 """
@@ -26,6 +26,7 @@ from contended.measure.today import NotAllowed
 from contended.show import claims
 from contended.show.claims import RECORD, Claim
 from contended.show.table import Table
+from contended.show.widget import with_widget
 
 RECORDED = "CONTENDED_RECORDED"
 """Set to 1 to show the reference runs, which are the same on any machine, and measure nothing."""
@@ -36,7 +37,7 @@ _T = TypeVar("_T", int, str)
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class Note:
     """A titled note; `kind` is a class of the book's theme: "note", "tip" or "warning"."""
 
     title: str
@@ -55,32 +56,55 @@ class Box:
         return f"{self.title}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prediction:
     """A question with a number to commit to before the result is shown.
 
-    Attributes:
-        question: What is asked.
-        unit: The unit of the answer, e.g. "times".
-        guess: The reader's number, or None as long as there is none.
+    In JupyterLab it is a small form; `guess`, in `unit`, is None as long as there is none.
     """
 
     question: str
     unit: str
     guess: float | None
 
-    def reveal(self, answer: float) -> Box:
+    def reveal(self, answer: float) -> Note:
         """The guess beside what was measured."""
         found = f"Measured here: {results.number(answer, 3)} {self.unit}."
         if self.guess is None:
-            return Box("No guess was made", f"{self.question} {found}", "tip")
+            return Note("No guess was made", f"{self.question} {found}", "tip")
         verdict = ""
         if self.guess * answer > 0:  # else no factor leads from the one to the other
             off = max(self.guess / answer, answer / self.guess)
             verdict = f" Off by a factor of {results.number(off, 2)}."
             verdict = " Well predicted." if off < 1.5 else verdict
         guess = f"{results.number(self.guess, 3)} {self.unit}."
-        return Box("Your guess", f"{guess} {found}{verdict}", "tip")
+        return Note("Your guess", f"{guess} {found}{verdict}", "tip")
+
+    def form(self) -> Any:
+        """A field for the guess, as an ipywidgets box."""
+        import ipywidgets as widgets  # an extra, and of use in JupyterLab only
+
+        question = widgets.HTML(f"<strong>Predict.</strong> {escape(self.question)}")
+        said = widgets.HTML(self._said())
+        field = widgets.Text(
+            "" if self.guess is None else f"{self.guess:g}",
+            placeholder="your number",
+            description="your guess",
+            continuous_update=False,
+        )
+
+        def committed(_: object) -> None:
+            try:
+                self.guess = float(field.value.replace(",", "."))
+                said.value = self._said()
+            except ValueError:
+                said.value = f"{escape(field.value[:40])} is no number: write it as 2.5 or 1e3."
+
+        field.observe(committed, names="value")
+        return widgets.VBox([question, widgets.HBox([field, widgets.Label(self.unit)]), said])
+
+    def _said(self) -> str:
+        return f"Noted: {results.number(self.guess, 3)}. Read on." if self.guess is not None else ""
 
     def __repr__(self) -> str:
         guess = self.guess
@@ -88,11 +112,15 @@ class Prediction:
         return f"{self.question} ({said})"
 
     def _repr_html_(self) -> str:
-        return Box("Predict", repr(self), "tip")._repr_html_()
+        return Note("Predict", repr(self), "tip")._repr_html_()
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        still = {"text/plain": repr(self), "text/html": self._repr_html_()}
+        return with_widget(still, self.form)
 
 
 def predict(question: str, *, unit: str, guess: float | None = None) -> Prediction:
-    """Ask for a number before the result is shown; edit `guess` and run the cell again."""
+    """Ask for a number before the result is shown: in a form, or as `guess` where there is none."""
     return Prediction(question, unit, guess)
 
 
@@ -143,7 +171,7 @@ def live(name: str, run: Callable[[], Measurement], *, may_fail: bool = False) -
             raise
         _keep(name, None)
         claims.display(
-            Box(
+            Note(
                 "Not measured on this machine",
                 f"{lacking}. What follows is the reference run results/{name}.json. "
                 f"{_ONCE[type(lacking)]}, run the notebook again.",
@@ -207,20 +235,6 @@ def sweep(
 ) -> dict[_T, Measurement]:
     """`live` for each of several values; the reference runs are called "name-value"."""
     return {value: live(f"{name}-{value}", partial(run, value)) for value in values}
-
-
-def tell(name: str, value: float | str, form: str = "{:,.3g}") -> None:
-    """Give a number a name that prose can quote with the `glue:text` role.
-
-    Args:
-        name: What prose calls it; unique in the book, so start it with the chapter's slug.
-        value: The number, or a text as it is.
-        form: How it is written.
-    """
-    # It brings Sphinx along.
-    from myst_nb import glue
-
-    glue(name, value if isinstance(value, str) else form.format(value), display=False)
 
 
 def published(slug: str) -> Table:

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
 from contended.show.canvas import Plot
+from contended.show.widget import with_widget
 from contended.simulate import machines
 from contended.simulate.curves import Sweep
-
-BOOK = "CONTENDED_BOOK"
-"""Set while the book is built: its pages have no server behind them, so nothing to slide."""
 
 CPUS = (1, 4, 8, 16, 32, 80, 192, 512)
 
@@ -58,17 +55,5 @@ class Slider:
             each.observe(changed, names="value")
         return widgets.VBox([*shown, picture])
 
-    def _repr_mimebundle_(
-        self,
-        include: object = None,  # noqa: ARG002 - the signature that IPython calls
-        exclude: object = None,  # noqa: ARG002
-    ) -> dict[str, Any]:
-        still = dict(self.figure()._repr_mimebundle_())
-        if os.environ.get(BOOK):
-            return still
-        try:
-            bundle: dict[str, Any] = dict(self.widget()._repr_mimebundle_())
-        except ImportError:
-            return still
-        # whoever cannot show the widget shows the figure
-        return {**still, **{k: v for k, v in bundle.items() if "widget" in k}}
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return with_widget(dict(self.figure()._repr_mimebundle_()), self.widget)
