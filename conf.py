@@ -18,11 +18,10 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_design",
-    "sphinx_exercise",
-    "sphinx_togglebutton",
     "sphinxcontrib.bibtex",
     "contended.book.chapters",
     "contended.book.mathml",
+    "contended.book.plain",
     "contended.book.status",
     "contended.book.scoreboard",
 ]
@@ -36,6 +35,8 @@ exclude_patterns = [".venv", "_build", "notebooks/text", "**/.ipynb_checkpoints"
 # has changed: contended.book.chapters sees to it, and hands myst-nb their outputs.
 nb_execution_mode = "off"
 nb_merge_streams = True
+# Sentences that cells say are Markdown like all others, with links to other pages.
+nb_render_markdown_format = "myst"
 # Interactive widgets would need scripts from another host: the book has none.
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}
 

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""The chapters as they are in git: no outputs, the agreed skeleton, exercises with solutions."""
+"""The chapters as they are in git: no outputs, the skeleton, plain Markdown, folded solutions."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+LABS = sorted((Path(__file__).parents[2] / "labs").glob("*/*.ipynb"))
 CASES = [path for path in NOTEBOOKS if re.match(r"0[2-9]-|10-", path.name)]
 
 # A chapter's sections, in their order; the quadratic cases are not about caches.
@@ -70,37 +73,72 @@ def skeleton_faults(notebook: Notebook) -> list[str]:
 
 
 def exercise_faults(notebook: Notebook) -> list[str]:
-    """Too few exercises, or one whose solution is missing or not folded."""
-    prose = text_of(notebook, "markdown")
-    blocks = re.findall(
-        r"^(?:`{3,}|:{3,})\{((?:exercise|solution)(?:-start)?)\} *(\S*).*\n((?::\S+:.*\n)*)",
-        prose,
-        re.M,
-    )
-    labels = [
-        found[1]
-        for kind, _, options in blocks
-        if kind.startswith("exercise") and (found := re.search(r":label: *(\S+)", options))
-    ]
-    solved = {label: options for kind, label, options in blocks if kind.startswith("solution")}
-    faults = [f"exercise without a solution: {label}" for label in labels if label not in solved]
-    faults += [
-        f"solution not folded: {label}" for label, o in solved.items() if "dropdown" not in o
-    ]
-    if len(labels) < 3:
-        faults.append(f"{len(labels)} exercises with a label, at least three are wanted")
+    """Too few exercises, or one without a solution of its own that JupyterLab opens collapsed."""
+    faults, solved, exercise, inside = [], 0, "", False
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] != "markdown":
+            continue
+        if source.startswith("#### Solution"):
+            if not exercise:
+                faults.append("a solution without an exercise")
+            if cell["metadata"].get("jp-MarkdownHeadingCollapsed") is not True:
+                faults.append(f"solution not collapsed: {exercise}")
+            solved, exercise = solved + 1, ""
+            source = source.partition("\n")[2]
+        for level, text in headings({"cells": [{"cell_type": "markdown", "source": source}]}):
+            if exercise and level < 4:
+                faults.append(f"exercise without a solution: {exercise}")
+            if text == "Solution":
+                faults.append("a solution is not at the beginning of its cell")
+            inside = text == "Exercises" if level == 2 else inside
+            exercise = text if inside and level == 3 else ""
+    if exercise:
+        faults.append(f"exercise without a solution: {exercise}")
+    if solved < 3:
+        faults.append(f"{solved} exercises with a solution, at least three are wanted")
     return faults
 
 
-def hidden_assertions(notebook: Notebook) -> list[str]:
-    """The source of each code cell that readers do not see and that asserts something."""
+SPECIAL = {
+    "a role": r"(?<!`)\{[\w:.-]+\}`(?=[^`\s])",
+    "a directive": r"^ *(?:`{3,}|~{3,}|:{3,})\s*\{",
+    "a fence with options": r"^ *(?:`{3,}|~{3,})[ \t]*\w+[ \t]+\S",
+    "a colon fence": r"^ *:{3,}",
+    "a definition list": r"^: ",
+    "a target": r"^\([\w-]+\)=",
+    "a comment": r"^% ",
+    "a substitution": r"\{\{",
+    "a footnote": r"\[\^",
+    "an attribute": r"\]\([^)]*\)\{",
+    "a dollar block with a label": r"\$\$ *\(\w",
+}
+"""What Sphinx reads and JupyterLab, GitHub and editors show as it stands."""
+
+
+def special_markup(text: str) -> list[str]:
+    """What is in Markdown that is not CommonMark, a table or a formula."""
+    return [name for name, pattern in SPECIAL.items() if re.search(pattern, text, re.M)]
+
+
+def visible(notebook: Notebook) -> list[int]:
+    """The lengths, in lines, of the code cells that JupyterLab shows open."""
     return [
-        "".join(cell["source"])
+        len("".join(cell["source"]).splitlines())
         for cell in notebook["cells"]
         if cell["cell_type"] == "code"
-        and {"remove-cell", "hide-cell", "remove-input", "hide-input"}
-        & set(cell["metadata"].get("tags", []))
-        and re.search(r"^\s*assert\b", "".join(cell["source"]), re.M)
+        and not cell["metadata"].get("jupyter", {}).get("source_hidden")
+    ]
+
+
+def calls(notebook: Notebook, name: str) -> list[ast.Call]:
+    """The calls of a function by its bare name in all code cells."""
+    return [
+        node
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "code"
+        for node in ast.walk(ast.parse("".join(cell["source"])))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name
     ]
 
 
@@ -129,7 +167,51 @@ def test_case_follows_the_skeleton(path: Path) -> None:
     notebook = load(path)
     assert skeleton_faults(notebook) == []
     assert exercise_faults(notebook) == []
-    assert hidden_assertions(notebook), "no hidden cell asserts what the prose claims"
+    kinds = {keyword.arg for call in calls(notebook, "claim") for keyword in call.keywords}
+    assert "holds" in kinds, "nothing in it is claimed that must hold"
+
+
+@pytest.mark.parametrize("path", [*NOTEBOOKS, *LABS], ids=lambda path: path.stem)
+def test_plain_markdown(path: Path) -> None:
+    assert special_markup(text_of(load(path), "markdown")) == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_is_open_is_what_readers_are_to_read(path: Path) -> None:
+    notebook = load(path)
+    lengths = visible(notebook)
+    assert sum(lengths) < 100
+    assert max(lengths) <= 15
+    for cell in notebook["cells"]:
+        tags = set(cell["metadata"].get("tags", []))
+        hidden = bool(cell["metadata"].get("jupyter", {}).get("source_hidden"))
+        assert hidden == bool(tags & {"remove-cell", "remove-input", "hide-input"}), cell["id"]
+        if "claim(" in "".join(cell["source"]) and cell["cell_type"] == "code":
+            assert "remove-input" in tags, f"{cell['id']}: a claim is read, not its code"
+        if hidden:
+            assert not re.search(r"^\s*assert\b", "".join(cell["source"]), re.M), (
+                f"{cell['id']}: say what holds with claim(..., holds=...)"
+            )
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_links_are_known(path: Path) -> None:
+    """Sources are in the bibliography, terms in the glossary."""
+    root = path.parents[1]
+    bib = (root / "docs" / "references.bib").read_text(encoding="utf-8")
+    known = {unquote(url) for url in re.findall(r"^ *url = \{(.*)\},?$", bib, re.M)}
+    known |= {f"https://doi.org/{doi}" for doi in re.findall(r"^ *doi = \{(.*)\},?$", bib, re.M)}
+    glossary = (root / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = {
+        re.sub(r"[^\w -]", "", term.strip().lower()).replace(" ", "-")
+        for term in re.findall(r"^## (.+)$", glossary, re.M)
+    }
+    notebook = load(path)
+    text = text_of(notebook, "markdown") + text_of(notebook, "code")
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert not [link for link in links if "://" in link and unquote(link) not in known]
+    asked = [link.partition("#")[2] for link in links if link.startswith("../docs/glossary.md#")]
+    assert not set(asked) - terms
 
 
 def markdown(*cells: str) -> Notebook:
@@ -148,16 +230,51 @@ def test_faults_are_found() -> None:
         markdown("# T")
     )
 
-    exercise = "```{exercise}\n:label: ex-%d\nWhy?\n```"
-    solution = "```{solution} ex-%d\n:class: dropdown\nSo.\n```"
-    three = [text % i for i in range(3) for text in (exercise, solution)]
-    assert exercise_faults(markdown(*three)) == []
-    assert exercise_faults(markdown(*three[:-1])) == ["exercise without a solution: ex-2"]
-    assert exercise_faults(markdown(*three[2:])) != []
-    unfolded = [cell.replace(":class: dropdown\n", "") for cell in three]
-    assert len(exercise_faults(markdown(*unfolded))) == 3
+    three = [text for i in range(3) for text in (f"### Why {i}?\n\nSo?", "#### Solution\n\nSo.")]
+    good = markdown("## Exercises", *three)
+    for cell in good["cells"][2::2]:
+        cell["metadata"] = {"jp-MarkdownHeadingCollapsed": True}
+    assert exercise_faults(good) == []
+    assert (
+        exercise_faults({"cells": good["cells"][:-1]})[0] == "exercise without a solution: Why 2?"
+    )
+    assert exercise_faults({"cells": good["cells"][:1] + good["cells"][2:]}) != []
+    assert len(exercise_faults(markdown("## Exercises", *three))) == 3
+    assert exercise_faults({"cells": good["cells"][:5]}) == [
+        "2 exercises with a solution, at least three are wanted"
+    ]
+    assert exercise_faults(markdown("## Exercises\n### Why?\n#### Solution\nSo.")) != []
 
-    cell = {"cell_type": "code", "metadata": {"tags": ["remove-cell"]}, "source": "assert 1"}
-    assert hidden_assertions({"cells": [cell]})
-    assert not hidden_assertions({"cells": [{**cell, "metadata": {}}]})
-    assert not hidden_assertions({"cells": [{**cell, "source": "# no assert"}]})
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("see {term}`dentry`", "a role"),
+        ("is {glue:text}`x` times", "a role"),
+        ("```{note}\nx\n```", "a directive"),
+        (":::{note}\nx\n:::", "a directive"),
+        ("```python title=x\n1\n```", "a fence with options"),
+        (":::\nx\n:::", "a colon fence"),
+        ("Time\n: an hour", "a definition list"),
+        ("(here)=\n# Here", "a target"),
+        ("% SPDX", "a comment"),
+        ("it is {{ number }}", "a substitution"),
+        ("so[^1]", "a footnote"),
+        ("[x](y){.class}", "an attribute"),
+    ],
+)
+def test_special_markup_is_found(text: str, name: str) -> None:
+    assert name in special_markup(text)
+
+
+def test_plain_markup_is_not_special() -> None:
+    plain = "# A\n\n| a |\n| - |\n| `{x}` |\n\n```c\nf(x);\n```\n\n$a_{b}$: [x](y) (z)"
+    assert special_markup(plain) == []
+
+
+def test_open_cells_are_counted() -> None:
+    cells = [
+        {"cell_type": "code", "metadata": {}, "source": ["a = 1\n", "b = 2"]},
+        {"cell_type": "code", "metadata": {"jupyter": {"source_hidden": True}}, "source": "c = 3"},
+    ]
+    assert visible({"cells": cells}) == [2]

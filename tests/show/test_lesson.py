@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from contended.errors import ContendedError
 from contended.measure import TooFewCpus, measure, results
 from contended.measure.results import Failure, Measurement
 from contended.measure.runner import RunFailed
-from contended.show import claims, lesson
+from contended.show import claims, lesson, widget
 from contended.show.table import Table
 
 
@@ -193,6 +194,34 @@ def test_no_factor_no_verdict(guess: float, answer: float) -> None:
     assert "factor" not in text
 
 
+def test_in_jupyterlab_a_prediction_is_a_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(widget.BOOK, raising=False)
+    asked = lesson.predict("How much?", unit="times")
+    question, row, said = asked.form().children
+    field = row.children[0]
+    assert "How much?" in question.value
+    field.value = "2,5"
+    assert asked.guess == 2.5
+    assert "2.5" in said.value
+    field.value = "<b>many"
+    assert asked.guess == 2.5
+    assert said.value.startswith("&lt;b&gt;many is no number")
+    assert asked.reveal(2.5).text.endswith("Well predicted.")
+    assert lesson.predict("?", unit="ns", guess=3).form().children[1].children[0].value == "3"
+    bundle = asked._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert "2.5 times" in bundle["text/plain"]
+
+
+def test_without_widgets_a_prediction_is_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = lesson.predict("How much?", unit="times", guess=2)
+    monkeypatch.setenv(widget.BOOK, "1")
+    assert set(asked._repr_mimebundle_()) == {"text/plain", "text/html"}
+    monkeypatch.delenv(widget.BOOK)
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    assert set(asked._repr_mimebundle_()) == {"text/plain", "text/html"}
+
+
 # --- boxes and tables ----------------------------------------------------------------------------
 
 EVIL = "<script>alert('x')</script> & \"more\""
@@ -218,16 +247,3 @@ def test_a_table_escapes_and_aligns() -> None:
 
 def test_a_prediction_escapes_its_question() -> None:
     assert "<script" not in lesson.predict(EVIL, unit="times")._repr_html_()
-
-
-@pytest.mark.parametrize(
-    ("value", "form", "said"),
-    [(1234.5678, "{:,.4g}", "1,235"), (0.5, "{:.0%}", "50%"), ("as it is", "{:d}", "as it is")],
-)
-def test_numbers_for_prose(
-    value: float | str, form: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    glued: dict[str, str] = {}
-    monkeypatch.setattr("myst_nb.glue", lambda name, text, display: glued.update({name: text}))
-    lesson.tell("chapter-number", value, form)
-    assert glued == {"chapter-number": said}

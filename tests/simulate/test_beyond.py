@@ -14,8 +14,8 @@ from contended import cases, register
 from contended.book import simulator
 from contended.cases import beyond, lockref_degrade, open_creat_unlazy
 from contended.errors import ContendedError, UsageError
-from contended.show import lesson
-from contended.simulate import chart, curves, grace, machines, slider
+from contended.show import lesson, widget
+from contended.simulate import chart, curves, grace, machines
 from contended.simulate.chart import Mark
 from contended.simulate.workload import Scenario
 

@@ -151,11 +151,11 @@ def _claim(seen: OutcomeRecord, slug: str) -> Claim:
     )
 
 
-def _show(box: Box) -> None:
+def _show(note: Note) -> None:
     # the book's: measuring does without
     from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
 
-    display(box)  # type: ignore[no-untyped-call]
+    display(note)  # type: ignore[no-untyped-call]
 
 
 def recorded(slug: str) -> KernelRun:
