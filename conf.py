@@ -71,6 +71,7 @@ html_title = "Contended"
 html_favicon = "docs/_static/favicon.svg"
 html_static_path = ["docs/_static"]
 html_css_files = ["book.css"]
+html_js_files = ["predict.js"]
 html_show_sourcelink = False
 # Light or dark as the reader's system says; unset, the theme logs an error in the console.
 html_context = {"default_mode": "auto"}

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
@@ -14,7 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlparse
 
 import pytest
-from playwright.sync_api import ConsoleMessage, Error, Request, Response, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Request, Response, sync_playwright
 from playwright.sync_api import Page as BrowserPage
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -219,18 +221,12 @@ def watch(page: BrowserPage, site: str) -> list[str]:
     return seen
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")
-@pytest.mark.parametrize(
-    ("width", "height"),
-    [
-        pytest.param(1280, 900, id="desktop", marks=pytest.mark.check),
-        pytest.param(390, 844, id="phone"),
-    ],
-)
-def test_pages_in_a_browser(
-    book: Path, pages: dict[Path, Page], site: str, width: int, height: int
-) -> None:
-    faults: list[str] = []
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")
+
+
+@contextmanager
+def opened() -> Iterator[Browser]:
+    """A browser without a window."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM,
@@ -242,6 +238,23 @@ def test_pages_in_a_browser(
                 "--disable-component-update",
             ],
         )
+        yield browser
+        browser.close()
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [
+        pytest.param(1280, 900, id="desktop", marks=pytest.mark.check),
+        pytest.param(390, 844, id="phone"),
+    ],
+)
+def test_pages_in_a_browser(
+    book: Path, pages: dict[Path, Page], site: str, width: int, height: int
+) -> None:
+    faults: list[str] = []
+    with opened() as browser:
         context = browser.new_context(viewport={"width": width, "height": height})
         for path in pages:
             name = path.relative_to(book.resolve()).as_posix()
@@ -251,5 +264,70 @@ def test_pages_in_a_browser(
             looked = page.evaluate(LOOK)
             faults += [f"{name}: {fault}" for fault in [*seen, *looked]]
             page.close()
-        browser.close()
     assert not faults
+
+
+FIRST = "notebooks/00-your-machine.html"
+
+
+@needs_browser
+def test_a_result_is_covered_until_there_is_a_guess(site: str) -> None:
+    with opened() as browser:
+        page = browser.new_context().new_page()
+        seen = watch(page, site)
+        page.goto(f"{site}/{FIRST}", wait_until="load")
+        result, covered = page.locator("[data-reveals]"), page.locator(".contended-covered")
+        field, said = page.locator(".contended-guess input"), page.locator("[role=status]")
+        assert covered.count() == 1
+        assert not result.is_visible()
+        page.goto(f"{site}/{FIRST}#it-is-not-one-number")
+        assert page.locator(".contended-cover").is_visible(), "covered, and said why"
+        for wrong in ("", "many", "1e999"):
+            field.fill(wrong)
+            field.press("Enter")
+            assert "no number" in said.inner_text()
+            assert not result.is_visible()
+        answer = float(result.get_attribute("data-answer") or "nan")
+        field.fill(str(10 * answer))
+        field.press("Enter")
+        assert covered.count() == 0
+        assert "Off by a factor of 10." in result.inner_text()
+        page.reload()
+        assert "Off by a factor of 10." in result.inner_text(), "the browser remembers"
+        field.fill(f"{1.1 * answer:.3f}".replace(".", ","))
+        field.press("Enter")
+        assert "Well predicted." in result.inner_text()
+        assert not seen
+
+
+@needs_browser
+def test_who_only_reads_is_shown_the_result(site: str) -> None:
+    with opened() as browser:
+        page = browser.new_context().new_page()
+        page.goto(f"{site}/{FIRST}", wait_until="load")
+        page.locator(".contended-cover button").click()
+        assert page.locator("[data-reveals]").is_visible()
+        page.reload()
+        assert page.locator(".contended-covered").count() == 0
+        plain = browser.new_context(java_script_enabled=False).new_page()
+        plain.goto(f"{site}/{FIRST}", wait_until="load")
+        assert plain.locator("[data-reveals]").is_visible(), "without scripts all is visible"
+
+
+@needs_browser
+def test_solutions_are_folded_and_open_with_the_keyboard(site: str) -> None:
+    with opened() as browser:
+        page = browser.new_context().new_page()
+        page.goto(f"{site}/{FIRST}", wait_until="load")
+        solution = page.locator("details.solution").first
+        assert not solution.locator("p").first.is_visible()
+        solution.locator("summary").press("Enter")
+        assert solution.locator("p").first.is_visible()
+
+
+def test_links_are_completed(book: Path) -> None:
+    page = (book / FIRST).read_text(encoding="utf-8")
+    term = re.search(r'<a [^>]*glossary\.html#cache-line"[^>]*title="([^"]+)"', page)
+    assert term
+    assert term[1].startswith("The unit in which caches hold")
+    assert re.search(r'cpumemory\.pdf">[^<]*</a>\W*<a [^>]*references\.html#\w+">\[\d+\]</a>', page)

@@ -10,8 +10,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -38,15 +38,20 @@ _T = TypeVar("_T", int, str)
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A titled note; `kind` is a class of the book's theme: "note", "tip" or "warning"."""
+    """A titled note; `kind` is a class of the book's theme: "note", "tip" or "warning".
+
+    `data` is for the page's scripts: attributes `data-NAME` of the note's element.
+    """
 
     title: str
     text: str
     kind: str = "note"
+    data: Mapping[str, str] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
+        data = "".join(f' data-{name}="{escape(value)}"' for name, value in self.data.items())
         return (
-            f'<div class="admonition {escape(self.kind)}" '
+            f'<div class="admonition {escape(self.kind)}"{data} '
             'style="border-left: 0.25em solid #0072b2; padding: 0.5em 1em">'
             f'<p class="admonition-title"><strong>{escape(self.title)}</strong></p>'
             f"<p>{escape(self.text)}</p></div>"
@@ -70,15 +75,16 @@ class Prediction:
     def reveal(self, answer: float) -> Note:
         """The guess beside what was measured."""
         found = f"Measured here: {results.number(answer, 3)} {self.unit}."
+        data = {"reveals": self.question, "answer": repr(float(answer)), "unit": self.unit}
         if self.guess is None:
-            return Note("No guess was made", f"{self.question} {found}", "tip")
+            return Note("No guess was made", f"{self.question} {found}", "tip", data)
         verdict = ""
         if self.guess * answer > 0:  # else no factor leads from the one to the other
             off = max(self.guess / answer, answer / self.guess)
             verdict = f" Off by a factor of {results.number(off, 2)}."
             verdict = " Well predicted." if off < 1.5 else verdict
         guess = f"{results.number(self.guess, 3)} {self.unit}."
-        return Note("Your guess", f"{guess} {found}{verdict}", "tip")
+        return Note("Your guess", f"{guess} {found}{verdict}", "tip", data)
 
     def form(self) -> Any:
         """A field for the guess, as an ipywidgets box."""
@@ -112,7 +118,8 @@ class Prediction:
         return f"{self.question} ({said})"
 
     def _repr_html_(self) -> str:
-        return Note("Predict", repr(self), "tip")._repr_html_()
+        data = {"predict": self.question, "unit": self.unit}
+        return Note("Predict", repr(self), "tip", data)._repr_html_()
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         still = {"text/plain": repr(self), "text/html": self._repr_html_()}
