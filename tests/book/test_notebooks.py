@@ -79,18 +79,18 @@ def exercise_faults(notebook: Notebook) -> list[str]:
         source = "".join(cell["source"])
         if cell["cell_type"] != "markdown":
             continue
-        if source.startswith("#### Solution"):
+        if source.strip() == "#### Solution":
             if not exercise:
                 faults.append("a solution without an exercise")
             if cell["metadata"].get("jp-MarkdownHeadingCollapsed") is not True:
                 faults.append(f"solution not collapsed: {exercise}")
             solved, exercise = solved + 1, ""
-            source = source.partition("\n")[2]
+            continue
         for level, text in headings({"cells": [{"cell_type": "markdown", "source": source}]}):
             if exercise and level < 4:
                 faults.append(f"exercise without a solution: {exercise}")
             if text == "Solution":
-                faults.append("a solution is not at the beginning of its cell")
+                faults.append("a solution's heading needs a cell of its own")
             inside = text == "Exercises" if level == 2 else inside
             exercise = text if inside and level == 3 else ""
     if exercise:
@@ -230,17 +230,17 @@ def test_faults_are_found() -> None:
         markdown("# T")
     )
 
-    three = [text for i in range(3) for text in (f"### Why {i}?\n\nSo?", "#### Solution\n\nSo.")]
+    three = [text for i in range(3) for text in (f"### Why {i}?\n\nSo?", "#### Solution", "So.")]
     good = markdown("## Exercises", *three)
-    for cell in good["cells"][2::2]:
+    for cell in good["cells"][2::3]:
         cell["metadata"] = {"jp-MarkdownHeadingCollapsed": True}
     assert exercise_faults(good) == []
     assert (
-        exercise_faults({"cells": good["cells"][:-1]})[0] == "exercise without a solution: Why 2?"
+        exercise_faults({"cells": good["cells"][:-2]})[0] == "exercise without a solution: Why 2?"
     )
     assert exercise_faults({"cells": good["cells"][:1] + good["cells"][2:]}) != []
     assert len(exercise_faults(markdown("## Exercises", *three))) == 3
-    assert exercise_faults({"cells": good["cells"][:5]}) == [
+    assert exercise_faults({"cells": good["cells"][:7]}) == [
         "2 exercises with a solution, at least three are wanted"
     ]
     assert exercise_faults(markdown("## Exercises\n### Why?\n#### Solution\nSo.")) != []

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
@@ -16,10 +14,9 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlparse
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Request, Response, sync_playwright
+from browser import needs_browser, opened
+from playwright.sync_api import ConsoleMessage, Error, Request, Response
 from playwright.sync_api import Page as BrowserPage
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 # Element and attribute pairs that a browser fetches without being asked to.
 LOADED = {
@@ -219,27 +216,6 @@ def watch(page: BrowserPage, site: str) -> list[str]:
     page.on("pageerror", on_error)
     page.on("requestfailed", on_failed)
     return seen
-
-
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")
-
-
-@contextmanager
-def opened() -> Iterator[Browser]:
-    """A browser without a window."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=[
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-dev-shm-usage",
-                "--disable-background-networking",
-                "--disable-component-update",
-            ],
-        )
-        yield browser
-        browser.close()
 
 
 @needs_browser
