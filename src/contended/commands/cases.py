@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 
 from contended import register
+from contended.commands.commandline import say
 from contended.show.table import columns
 
 
@@ -19,11 +19,9 @@ def fill(parser: argparse.ArgumentParser) -> None:
 
 
 def _cases(args: argparse.Namespace) -> int:
-    known = register.all()
+    rows = [(f"{case.chapter:02}", case.slug, case.title) for case in register.all()]
     if args.json:
-        sys.stdout.write(json.dumps([asdict(case) for case in known], indent=2) + "\n")
-        return 0
-    rows = [["chapter", "slug", "title"]]
-    rows += [[f"{case.chapter:02}", case.slug, case.title] for case in known]
-    sys.stdout.write(columns(rows) + "\n")
+        say(json.dumps([asdict(case) for case in register.all()], indent=2))
+    else:
+        say(columns([("chapter", "slug", "title"), *rows]))
     return 0
