@@ -16,11 +16,10 @@ from contended.profile import usermode
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Give the command's parser its arguments."""
-    parser.description = """Boot a case's kernels (or, with --user, run its C model) in QEMU under
+    about = """Boot a case's kernels (or, with --user, run its C model) in QEMU under
         the coherence profiler, and show who takes which cache line from whom. No performance
         counters are needed; caches are idealised."""
-    parser.set_defaults(command=_command)
-    add = parser.add_argument
+    add = commandline.arguments(parser, _command, about)
     add("slug", metavar="SLUG", help="a case")
     add("--variants", type=names, metavar="A,B", help="default: before,after")
     add("--run", metavar="NAME", help="one of the case's runs in variants.toml")

@@ -8,14 +8,14 @@ import json
 from dataclasses import asdict
 
 from contended import register
-from contended.commands.commandline import say
+from contended.commands.commandline import arguments, say
 from contended.show.table import columns
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Give the command's parser its arguments."""
-    parser.add_argument("--json", action="store_true", help="as JSON on standard output")
-    parser.set_defaults(command=_cases)
+    add = arguments(parser, _cases)
+    add("--json", action="store_true", help="as JSON on standard output")
 
 
 def _cases(args: argparse.Namespace) -> int:

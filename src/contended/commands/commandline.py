@@ -18,8 +18,6 @@ from contended.records import write_whole
 
 #: Where `--json -` writes.
 STDOUT = Path("-")
-#: Called with what is being done, how much of it is done, and of how much, or 0 if unknown.
-Progress = Callable[[str, int, int], None]
 Command = Callable[[argparse.Namespace], int]
 Add = Callable[..., argparse.Action]
 
@@ -48,14 +46,19 @@ def positive(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
 
 
+def arguments(parser: argparse.ArgumentParser, does: Command, about: str | None = None) -> Add:
+    """What adds arguments to the parser of a command; `does` carries it out."""
+    parser.description = about
+    parser.set_defaults(command=does)
+    return parser.add_argument
+
+
 def subcommands(parser: argparse.ArgumentParser, metavar: str) -> Callable[..., Add]:
     """What adds a subcommand, and gives what adds arguments to that."""
     commands = parser.add_subparsers(required=True, metavar=metavar)
 
     def add(name: str, does: Command, says: str, about: str | None = None) -> Add:
-        command = commands.add_parser(name, help=says, description=about)
-        command.set_defaults(command=does)
-        return command.add_argument
+        return arguments(commands.add_parser(name, help=says), does, about)
 
     return add
 
@@ -114,8 +117,11 @@ def bar(unit: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def lines() -> Iterator[Progress]:
-    """A bar on a terminal; elsewhere a line for each thing that is begun."""
+def lines() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal; elsewhere a line for each thing that is begun.
+
+    It is told what is being done, how much of it is done, and of how much, or 0 if unknown.
+    """
     style = "{desc} {bar} {n_fmt}/{total_fmt} {elapsed}"
     with tqdm(leave=False, disable=None, bar_format=style) as shown:
 

@@ -17,16 +17,13 @@ from contended.show.table import columns
 def fill(parser: argparse.ArgumentParser) -> None:
     """Give the command's parser its sub-commands."""
     command = commandline.subcommands(parser, "WHAT")
-
     add = command("release", _release, "write students' copies of the labs, and zips")
     add("out", type=Path, metavar="OUT", help="a folder, made if need be")
     add("--lab", type=names, metavar="A,B", help="default: all")
     course = "make OUT a course folder for nbgrader, instructor's notebooks included"
     add("--nbgrader", action="store_true", help=course)
-
     add = command("check", _check, "run a lab's visible tests on your saved work")
     add("lab", nargs="?", default=".", metavar="LAB", help="the lab's folder; default: this one")
-
     about = """Grade SUBMISSIONS/STUDENT/LAB/. What was graded before and has not changed is not
         graded again."""
     add = command("grade", _grade, "grade a folder of submissions", about)
@@ -38,7 +35,6 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--dask", metavar="ADDRESS", help="on a Dask cluster's workers instead")
     unsafe = "run submissions without a sandbox, with your own rights"
     add("--unsafe", action="store_true", help=unsafe)
-
     about = """Show that the instructor's solution gets all points, the released stub none, and
         each wrong solution exactly those that it should."""
     says = "grade a lab's solution, stub and wrong solutions"

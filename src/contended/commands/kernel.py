@@ -24,10 +24,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
     command = commandline.subcommands(parser, "COMMAND")
     tarball = "the kernel's source; default: Debian's package, installed or fetched"
     accels = ("auto", "tcg", "kvm")
-
     command("doctor", _doctor, "say what the kernel lab finds here and lacks")
     command("list", _list, "list the variants, and which kernels are built")
-
     about = f"""Where the package {source.PACKAGE} is not installed, it is fetched into the cache by
         apt-get, from Debian's archive, with its signature checked; the system's own apt is left
         alone, and root is not needed. Without apt, give a tarball's URL and SHA-256."""
@@ -37,12 +35,10 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--sha256", metavar="HEX", help="what the tarball at URL must have")
     add("--json", action="store_true", help="as JSON on standard output")
     add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
-
     about = "Build what is not built yet. It can be interrupted and goes on where it was."
     add = command("build", _build, "build kernels", about)
     add("names", nargs="*", metavar="SLUG[/VARIANT]", help="default: all variants of all cases")
     add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
-
     about = "Builds what is missing. The exit status is 0 only if all outcomes held."
     says = "boot a case's kernels: what is expected, what is seen, and does it hold"
     add = command("run", _run, says, about)
@@ -54,14 +50,12 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--accel", choices=accels, default="auto", help=auto)
     add("--json", type=Path, metavar="FILE|-", help="write the result as JSON")
     add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
-
     add = command("shell", _shell, "a shell in a patched kernel")
     add("name", metavar="SLUG/VARIANT")
     add("--vcpus", type=int, default=2, metavar="N", help="default: 2")
     add("--config", choices=variants.CONFIGS, default="base", help="default: base")
     add("--accel", choices=accels, default="auto")
     add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
-
     add = command("clean", _clean, "remove object files; finished kernels stay")
     add("--all", action="store_true", help="remove the finished kernels and the source too")
 

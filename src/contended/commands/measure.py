@@ -17,9 +17,8 @@ from contended.show import report
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Give the command's parser its arguments."""
-    parser.description = "Run a C model's variants, interleaved and pinned, and compare them."
-    parser.set_defaults(command=_measure)
-    add = parser.add_argument
+    about = "Run a C model's variants, interleaved and pinned, and compare them."
+    add = commandline.arguments(parser, _measure, about)
     add("slug", metavar="SLUG", help="a case, or another model of csrc/models")
     add("--variants", type=names, metavar="A,B", help="default: all")
     add("--threads", type=counts, metavar="1,2", help="default: 1, 2, 4, ...")

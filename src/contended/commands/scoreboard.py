@@ -11,7 +11,7 @@ from pathlib import Path
 
 from contended import register
 from contended.cases.evidence import Reading
-from contended.commands.commandline import check_writable, deliver
+from contended.commands import commandline
 from contended.scoreboard import board, simulated
 from contended.scoreboard.board import SHOWN, Entry
 from contended.show.table import columns
@@ -19,24 +19,24 @@ from contended.show.table import columns
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Give `contended scoreboard` its arguments."""
-    parser.description = """Put every published number beside what the models show in userspace,
+    about = """Put every published number beside what the models show in userspace,
         what the kernel lab saw, and what was simulated at the published size. What the book
         measured when it was built is used where it is at hand, the reference runs in results/
         elsewhere."""
-    parser.add_argument("--json", type=Path, metavar="FILE|-", help="write it as JSON")
+    add = commandline.arguments(parser, _scoreboard, about)
+    add("--json", type=Path, metavar="FILE|-", help="write it as JSON")
     again = "simulate anew first, and keep it in results/ (seconds)"
-    parser.add_argument("--simulate", action="store_true", help=again)
-    parser.set_defaults(command=_scoreboard)
+    add("--simulate", action="store_true", help=again)
 
 
 def _scoreboard(args: argparse.Namespace) -> int:
-    check_writable(args.json)
+    commandline.check_writable(args.json)
     if args.simulate:
         simulated.record(register.slugs())
     entries = board.board()
     content = {"tally": board.tally(entries), "figures": [asdict(entry) for entry in entries]}
     text = "\n\n".join(["\n".join(_block(entry)) for entry in entries] + [board.summary(entries)])
-    deliver(args.json, lambda: json.dumps(content, indent=2) + "\n", lambda: text)
+    commandline.deliver(args.json, lambda: json.dumps(content, indent=2) + "\n", lambda: text)
     return 0
 
 

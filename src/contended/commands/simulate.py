@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contended import cases, stats
-from contended.commands.commandline import STDOUT, bar, check_writable, counts, deliver, names, say
+from contended.commands import commandline
+from contended.commands.commandline import counts, names, say
 from contended.errors import UsageError, check_range
 from contended.measure.results import number
 from contended.show.table import columns
@@ -21,16 +22,14 @@ if TYPE_CHECKING:
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Give `contended simulate` its arguments."""
-    parser.description = """Simulate a case's variants on a machine, up to 512 CPUs. The same call
+    about = """Simulate a case's variants on a machine, up to 512 CPUs. The same call
         gives the same digits everywhere. Without --dask all of this machine's CPUs are used."""
-    parser.set_defaults(command=_simulate)
-    add = parser.add_argument
+    add = commandline.arguments(parser, _simulate, about)
     add("slug", metavar="SLUG", help=f"one of {', '.join(cases.workloads())}")
     sizes = [2**power for power in range(10)]
     add("--cpus", type=counts, default=sizes, metavar="1,2,4", help="default: 1,2,4,...,512")
-    usual = "2x20-smt"
-    known = f"one of {', '.join(machines.names())}; default: {usual}"
-    add("--machine", default=usual, metavar="NAME", help=known)
+    known = f"one of {', '.join(machines.names())}; default: 2x20-smt"
+    add("--machine", default="2x20-smt", metavar="NAME", help=known)
     add("--variants", type=names, metavar="A,B", help="default: all")
     add("--seeds", type=int, default=1, metavar="K", help="default: 1")
     add("--dask", metavar="ADDRESS", help="a Dask scheduler, tcp://host:8786")
@@ -42,20 +41,20 @@ def fill(parser: argparse.ArgumentParser) -> None:
 
 def _simulate(args: argparse.Namespace) -> int:
     check_range("--seeds", args.seeds, 1, 1000)
-    check_writable(args.json)
-    check_writable(args.parquet)
-    if args.parquet == STDOUT:
+    commandline.check_writable(args.json)
+    commandline.check_writable(args.parquet)
+    if args.parquet == commandline.STDOUT:
         raise UsageError("Parquet is no text: give --parquet a file's name")
     where = {"machines": [args.machine], "cpus": sorted(set(args.cpus))}
     what = {"variants": args.variants, "seeds": range(args.seeds)}
     todo = sweep.tasks([cases.workload(args.slug)], **where, **what)
-    with bar("run") as progress:
+    with commandline.bar("run") as progress:
         frame = sweep.run(todo, address=args.dask, progress=progress)
     if args.parquet is not None:
         sweep.save(frame, args.parquet)
     rows = f"{frame.to_json(orient='records', indent=2)}\n"
-    deliver(args.json, lambda: rows, lambda: columns(_table(frame)))
-    if args.published and args.json != STDOUT:
+    commandline.deliver(args.json, lambda: rows, lambda: columns(_table(frame)))
+    if args.published and args.json != commandline.STDOUT:
         say(f"\n{cases.prediction(cases.case_of(args.slug)).text}")
     return 0
 

@@ -108,11 +108,9 @@ def tally(entries: tuple[Entry, ...]) -> dict[Verdict, int]:
 
 def summary(entries: tuple[Entry, ...]) -> str:
     """The tally in a sentence."""
-    held, differs, cannot = (counted := tally(entries)).values()
-    return (
-        f"Of {sum(counted.values())} published numbers and ratios, {held} held, {differs} differ, "
-        f"and {cannot} cannot be shown here."
-    )
+    held, differs, cannot = tally(entries).values()
+    verdicts = f"{held} held, {differs} differ, and {cannot} cannot be shown here"
+    return f"Of {held + differs + cannot} published numbers and ratios, {verdicts}."
 
 
 def near(value: float, published: Range, unit: str) -> bool:
@@ -126,20 +124,16 @@ def near(value: float, published: Range, unit: str) -> bool:
     return low / 1.1 <= value <= high * 1.1
 
 
-def shown(value: float, unit: str) -> str:
-    """A number with its unit, as a cell has it; a ratio has none."""
-    return _with_unit(number(value, 3), unit)
-
-
-def _with_unit(text: str, unit: str) -> str:
+def shown(value: float | str, unit: str) -> str:
+    """A number, or its text, with its unit, as a cell has it; a ratio has none."""
+    text = value if isinstance(value, str) else number(value, 3)
     return text if unit in ("ratio", "part") or unit.startswith("exponent") else f"{text} {unit}"
 
 
 def _entry(
     case: Case, figure: Published, about: Evidence, runs: Runs, kept: Sequence[Predicted], url: str
 ) -> Entry:
-    userspace = tuple(map(runs.read, about.userspace))
-    kernel = tuple(map(runs.read, about.kernel))
+    userspace, kernel = (tuple(map(runs.read, some)) for some in (about.userspace, about.kernel))
     readings = (*userspace, *kernel)
     own = {row.name: row for row in kept if row.figure == figure.id}
     for value in figure.values:
@@ -196,7 +190,7 @@ def _published(figure: Published, kept: Predicted) -> str:
     text = low if low == high else f"{low} to {high}"
     if value is not None and value.plus_minus is not None:
         text += f" ± {value.plus_minus:,.10g}"
-    return _with_unit(text, kept.unit)
+    return shown(text, kept.unit)
 
 
 def _why(kept: Predicted, same: list[Reading], agree: int) -> str:

@@ -44,16 +44,12 @@ WIDTH = 6.0
 _LOG_BEYOND = 20.0
 _STYLE: Style = {
     "font.family": "DejaVu Sans",
-    "font.size": 11.0,
     "axes.titlesize": 10.0,
     "figure.titlesize": 13.0,
-    "axes.labelsize": 11.0,
-    "xtick.labelsize": 10.5,
-    "ytick.labelsize": 10.5,
-    "legend.fontsize": 10.5,
+    **dict.fromkeys(("font.size", "axes.labelsize"), 11.0),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 10.5),
     "hatch.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
     "svg.fonttype": "path",
     "svg.hashsalt": "contended",
 }

@@ -87,8 +87,7 @@ def timeline(
         name: [(span.start, span.end - span.start, span.text, span.kind) for span in spans]
         for name, spans in lanes.items()
     }
-    axis = {"xticks": [], "xlabel": "time →"}
-    height = 1.5 + 0.5 * len(rows)
+    height, axis = 1.5 + 0.5 * len(rows), {"xticks": [], "xlabel": "time →"}
     return _in_rows((title, note, alt), rows, height, 0.66, axis, arrows=arrows)
 
 
@@ -102,18 +101,14 @@ def layout(title: str, structs: _Structs, *, line: int = 64, note: str = "", alt
         name: [(f.offset, f.size, f.name, f.kind) for f in fields]
         for name, fields in structs.items()
     }
-    axis = {
-        "xlim": (-1, end + 1),
-        "xticks": range(0, end + 1, max(8, line // 4)),
-        "xlabel": f"offset (bytes); a line of {line} bytes ends at each upright",
-    }
+    xlabel = f"offset (bytes); a line of {line} bytes ends at each upright"
+    axis = {"xlim": (-1, end + 1), "xticks": range(0, end + 1, max(8, line // 4)), "xlabel": xlabel}
     offsets = "; ".join(
         f"{name}: " + ", ".join(f"{f.name} at {f.offset} to {f.end - 1}" for f in fields)
         for name, fields in structs.items()
     )
     words = (title, note, f"{alt} Offsets: {offsets}.")
-    height = 1.6 + 0.8 * len(rows)
-    borders = range(0, end + 1, line)
+    height, borders = 1.6 + 0.8 * len(rows), range(0, end + 1, line)
     styles = (0.09 * end, {"rotation": 90}, {"rotation": 0})
     return _in_rows(words, rows, height, 0.6, axis, styles=styles, uprights=borders)
 
@@ -139,12 +134,9 @@ def cache_lines(
                 for f in here
             ]
     bottom = len(rows) + 0.45 * len(structs)
-    axis = {
-        "ylim": (bottom - 0.9, -0.55),
-        "xlim": (0, line),
-        "xticks": range(0, line + 1, 8),
-        "xlabel": f"byte in the line; each row is a cache line of {line} bytes",
-    }
+    xlabel = f"byte in the line; each row is a cache line of {line} bytes"
+    axis = {"xlim": (0, line), "xticks": range(0, line + 1, 8), "xlabel": xlabel}
+    axis["ylim"] = (bottom - 0.9, -0.55)
     words = (title, note, f"{alt} {'; '.join(said)}.")
     kinds = [*kinds, *(field.kind for fields in structs.values() for field in fields)]
     styles = (8, {"pad": 0.6, "fontsize": 7.5}, {"pad": 0.6, "fontsize": 9})
