@@ -43,7 +43,7 @@ def _setting(text: str) -> tuple[str, str]:
     raise argparse.ArgumentTypeError(f"{text!r} is not like name=9")
 
 
-def _command(args: argparse.Namespace) -> int:
+def _command(args: argparse.Namespace) -> None:
     commandline.check_writable(args.json)
     if args.user and (args.run is not None or args.source_path is not None or args.set):
         raise UsageError("--user runs the C model: leave out --run, --set and --source")
@@ -59,4 +59,3 @@ def _command(args: argparse.Namespace) -> int:
             found = c2c.profile(args.slug, args.variants, progress=progress, **chosen)
     kept = found.trimmed(args.keep) if args.keep else found
     commandline.deliver(args.json, kept.to_json, lambda: found.text(args.top))
-    return 0

@@ -18,10 +18,9 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="as JSON on standard output")
 
 
-def _cases(args: argparse.Namespace) -> int:
+def _cases(args: argparse.Namespace) -> None:
     rows = [(f"{case.chapter:02}", case.slug, case.title) for case in register.all()]
     if args.json:
         say(json.dumps([asdict(case) for case in register.all()], indent=2))
     else:
         say(columns([("chapter", "slug", "title"), *rows]))
-    return 0

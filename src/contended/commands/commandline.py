@@ -16,9 +16,8 @@ from tqdm import tqdm
 from contended.errors import UsageError
 from contended.records import write_whole
 
-#: Where `--json -` writes.
-STDOUT = Path("-")
-Command = Callable[[argparse.Namespace], int]
+STDOUT = Path("-")  # where `--json -` writes
+Command = Callable[[argparse.Namespace], int | None]
 Add = Callable[..., argparse.Action]
 
 
@@ -47,9 +46,9 @@ def positive(text: str) -> int:
 
 
 def arguments(parser: argparse.ArgumentParser, does: Command, about: str | None = None) -> Add:
-    """What adds arguments to the parser of a command; `does` carries it out."""
+    """What adds arguments to the parser of a command; `does` gives the exit status, None for 0."""
     parser.description = about
-    parser.set_defaults(command=does)
+    parser.set_defaults(command=lambda args: does(args) or 0)
     return parser.add_argument
 
 
@@ -118,10 +117,7 @@ def bar(unit: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def lines() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal; elsewhere a line for each thing that is begun.
-
-    It is told what is being done, how much of it is done, and of how much, or 0 if unknown.
-    """
+    """A bar on a terminal; elsewhere a line for each thing that is begun."""
     style = "{desc} {bar} {n_fmt}/{total_fmt} {elapsed}"
     with tqdm(leave=False, disable=None, bar_format=style) as shown:
 
@@ -130,7 +126,7 @@ def lines() -> Iterator[Callable[[str, int, int], None]]:
                 mention(what)
             if done < shown.n:
                 shown.reset()
-            shown.total = total or None
+            shown.total = total or None  # 0 stands for unknown
             shown.set_description_str(what, refresh=False)
             shown.update(done - shown.n)
             shown.refresh()

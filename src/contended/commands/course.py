@@ -37,16 +37,14 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--unsafe", action="store_true", help=unsafe)
     about = """Show that the instructor's solution gets all points, the released stub none, and
         each wrong solution exactly those that it should."""
-    says = "grade a lab's solution, stub and wrong solutions"
-    add = command("prove", _prove, says, about)
+    add = command("prove", _prove, "grade a lab's solution, stub and wrong solutions", about)
     add("lab", nargs="*", metavar="LAB", help="default: all")
     add("--unsafe", action="store_true", help=unsafe)
 
 
-def _release(args: argparse.Namespace) -> int:
+def _release(args: argparse.Namespace) -> None:
     for path in release.run(args.out, args.lab, nbgrader=args.nbgrader):
         say(str(path))
-    return 0
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -80,9 +78,8 @@ def _prove(args: argparse.Namespace) -> int:
     sandbox.require(args.unsafe)
     misses = []
     rows = [["lab", "submission", "earned", "points", "seconds"]]
-    chosen = [lab.find(name.rstrip("/")) for name in args.lab or lab.slugs()]
     with commandline.lines() as progress:
-        for about in chosen:
+        for about in [lab.find(name.rstrip("/")) for name in args.lab or lab.slugs()]:
             for proof in prove.prove(about, unsafe=args.unsafe):
                 progress(f"{about.slug}: {proof.name}", len(rows) - 1, 0)
                 got = proof.grade

@@ -89,7 +89,7 @@ def _doctor(_: argparse.Namespace) -> int:
     return 0 if all(check.ok or check.optional for check in checks) else 1
 
 
-def _list(_: argparse.Namespace) -> int:
+def _list(_: argparse.Namespace) -> None:
     rows = [["kernel", "configurations (* built)", "summary"]]
     origin = None
     with suppress(ContendedError):
@@ -102,10 +102,9 @@ def _list(_: argparse.Namespace) -> int:
         for variant in variants.load(slug).variants.values():
             rows.append([str(variant), " ".join(configs[str(variant)]), variant.summary])
     say(columns(rows))
-    return 0
 
 
-def _source(args: argparse.Namespace) -> int:
+def _source(args: argparse.Namespace) -> None:
     if args.url is None and args.sha256 is None:
         found = source.obtain(args.source, mention)
     elif args.source is not None:
@@ -123,23 +122,20 @@ def _source(args: argparse.Namespace) -> int:
         say(f"Linux {found.version} in {found.tree}")
     if found.version != TESTED:
         mention(f"the patches were tested with {TESTED}; whether they apply, the build shows")
-    return 0
 
 
-def _build(args: argparse.Namespace) -> int:
+def _build(args: argparse.Namespace) -> None:
     wanted = kernels_of(args.names)
     origin = source.obtain(args.source, mention)
     built = 0
     with commandline.lines() as progress:
         for number, (variant, config) in enumerate(wanted, 1):
-            if build.find(variant, config, origin) is not None:
-                continue
-            name = f"[{number}/{len(wanted)}] {variant} ({config})"
-            progress(name, 0, 0)
-            build.build(variant, config, origin, lambda _, *n, name=name: progress(name, *n))
-            built += 1
+            if build.find(variant, config, origin) is None:
+                name = f"[{number}/{len(wanted)}] {variant} ({config})"
+                progress(name, 0, 0)
+                build.build(variant, config, origin, lambda _, *n, name=name: progress(name, *n))
+                built += 1
     say(f"{built} built, {len(wanted) - built} were there: {len(wanted)} kernels")
-    return 0
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -170,7 +166,7 @@ def _shell(args: argparse.Namespace) -> int:
     return shell.interact(boot, str(variant))
 
 
-def _clean(args: argparse.Namespace) -> int:
+def _clean(args: argparse.Namespace) -> None:
     doomed = store.cache() if args.all else store.cache() / "build"
     sizes = {}
     for file in doomed.rglob("*"):
@@ -185,4 +181,3 @@ def _clean(args: argparse.Namespace) -> int:
         raise ContendedError(f"cannot remove {error.filename}: {error.strerror}") from error
     left = "nothing of the kernel lab is left" if args.all else "kernels and source are kept"
     say(f"freed {sum(sizes.values()) / 1e9:.1f} GB; {left}")
-    return 0

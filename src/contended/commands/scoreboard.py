@@ -29,7 +29,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--simulate", action="store_true", help=again)
 
 
-def _scoreboard(args: argparse.Namespace) -> int:
+def _scoreboard(args: argparse.Namespace) -> None:
     commandline.check_writable(args.json)
     if args.simulate:
         simulated.record(register.slugs())
@@ -37,7 +37,6 @@ def _scoreboard(args: argparse.Namespace) -> int:
     content = {"tally": board.tally(entries), "figures": [asdict(entry) for entry in entries]}
     text = "\n\n".join(["\n".join(_block(entry)) for entry in entries] + [board.summary(entries)])
     commandline.deliver(args.json, lambda: json.dumps(content, indent=2) + "\n", lambda: text)
-    return 0
 
 
 def _block(entry: Entry) -> Iterator[str]:
@@ -52,9 +51,6 @@ def _block(entry: Entry) -> Iterator[str]:
     yield f"  {entry.url}"
 
 
-def _readings(where: str, readings: Sequence[Reading], why: str) -> Iterator[str]:
-    if not readings:
-        yield f"  {where}: {why}"
-    for reading in readings:
-        made = "this build" if reading.live else "recorded"
-        yield f"  {where}: {reading.what}: {reading.text} [{made}]"
+def _readings(where: str, readings: Sequence[Reading], why: str) -> list[str]:
+    said = [f"{r.what}: {r.text} [{'this build' if r.live else 'recorded'}]" for r in readings]
+    return [f"  {where}: {text}" for text in said or [why]]

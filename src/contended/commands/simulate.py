@@ -35,11 +35,10 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--dask", metavar="ADDRESS", help="a Dask scheduler, tcp://host:8786")
     add("--json", type=Path, metavar="FILE|-", help="write the rows as JSON")
     add("--parquet", type=Path, metavar="FILE", help="write the rows as Parquet")
-    beside = "the published numbers beside the simulated ones"
-    add("--published", action="store_true", help=beside)
+    add("--published", action="store_true", help="the published numbers beside the simulated ones")
 
 
-def _simulate(args: argparse.Namespace) -> int:
+def _simulate(args: argparse.Namespace) -> None:
     check_range("--seeds", args.seeds, 1, 1000)
     commandline.check_writable(args.json)
     commandline.check_writable(args.parquet)
@@ -56,7 +55,6 @@ def _simulate(args: argparse.Namespace) -> int:
     commandline.deliver(args.json, lambda: rows, lambda: columns(_table(frame)))
     if args.published and args.json != commandline.STDOUT:
         say(f"\n{cases.prediction(cases.case_of(args.slug)).text}")
-    return 0
 
 
 def _table(frame: pd.DataFrame) -> list[list[str]]:

@@ -33,8 +33,7 @@ SHOWN: dict[Verdict, str] = {"held": "held", "differs": "differs", "cannot": "ca
 class Row:
     """A published number, or a ratio of two, called "a/b", with what `Predicted` has of it.
 
-    `text` is how it was published, `compared` which readings are of the same quantity, by their
-    `what`; of verdict and reason see the module.
+    `text` is how it was published; `compared` are readings of the same quantity, by their `what`.
     """
 
     name: str
@@ -211,7 +210,6 @@ def _why(kept: Predicted, same: list[Reading], agree: int) -> str:
 
 
 def _urls() -> dict[str, str]:
-    """The addresses of all citations."""
     path = tree.home() / "docs" / "references.bib"
     try:
         text = path.read_text(encoding="utf-8")

@@ -57,10 +57,7 @@ _STYLE: Style = {
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure, its layout settled, with what it shows in words and numbers.
-
-    A notebook shows both.
-    """
+    """A figure, its layout settled, and what it shows in words; a notebook has both."""
 
     figure: Figure = field(repr=False)
     alt: str

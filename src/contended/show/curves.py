@@ -30,8 +30,7 @@ def matrix(
     `values` has a row and a column for each label; a row is of the `axis` from which. None or NaN
     leaves a cell blank, the diagonal always is.
 
-    Raises:
-        UsageError: the shapes do not fit, or there is no pair to show.
+    Raises UsageError if the shapes do not fit, or there is no pair to show.
     """
     n = len(labels)
     if len(values) != n or any(len(row) != n for row in values):
@@ -85,8 +84,7 @@ def sweep(
     Labels bring their unit. With `logx` the axis is linear from the smallest positive x down to
     zero; `logy` is ignored where a value is zero or below.
 
-    Raises:
-        UsageError: a series does not have one list for each x, or there is nothing to show.
+    Raises UsageError if a series does not have one list for each x, or there is nothing to show.
     """
     for name, rows in series.items():
         if len(rows) != len(x):

@@ -79,8 +79,7 @@ def timeline(
 ) -> Plot:
     """Lanes with spans on them, one lane for each thread or CPU, and arrows between lanes.
 
-    Raises:
-        UsageError: an arrow names a lane that is not there.
+    Raises UsageError if an arrow names a lane that is not there.
     """
     _check_ends("lane", arrows, lanes)
     rows = {
@@ -229,8 +228,7 @@ def graph(
 ) -> Plot:
     """Boxes and arrows between their borders: who is linked to whom.
 
-    Raises:
-        UsageError: an edge names a box that is not there.
+    Raises UsageError if an edge names a box that is not there.
     """
     _check_ends("box", edges, boxes)
     kinds = list(dict.fromkeys(box.kind for box in boxes.values()))

@@ -33,8 +33,7 @@ def throughput(
 
     It shows one phase, the first unless another is named; `title` replaces "case: what is shown".
 
-    Raises:
-        UsageError: no such phase, or the measurement has no sample.
+    Raises UsageError if there is no such phase, or no sample at all.
     """
     if phase:
         _check_known("phase", phase, measurement.phases)
@@ -82,8 +81,7 @@ def _strips(measurement: Measurement, series: Series, title: str, where: str) ->
 def phases(measurement: Measurement, threads: int, title: str | None = None) -> Plot:
     """Each variant's value in every phase, in the order they ran, at one thread count.
 
-    Raises:
-        UsageError: that thread count was not measured.
+    Raises UsageError if that thread count was not measured.
     """
     _check_known("thread count", threads, measurement.thread_counts)
     names, where = measurement.phases, in_threads(threads)
@@ -106,8 +104,7 @@ def shares(
 
     " (%)" is added to `ylabel` unless it is there.
 
-    Raises:
-        UsageError: an unknown counter, or a thread count that was not measured.
+    Raises UsageError if a counter is unknown, or the thread count was not measured.
     """
     _check_known("thread count", threads, measurement.thread_counts)
     results = measurement.variants.values()
@@ -150,8 +147,7 @@ def shares(
 def ratios(measurement: Measurement, title: str | None = None) -> Plot:
     """A forest plot of the paired ratios with their intervals, and a line at 1: no difference.
 
-    Raises:
-        UsageError: the measurement holds no ratio.
+    Raises UsageError if the measurement holds no ratio.
     """
     rows = [(key, row) for key, some in measurement.ratio.items() for row in some]
     if not rows:
