@@ -144,7 +144,7 @@ def draw_series(
 ) -> None:
     """Named series over x: medians as lines, every repeat as a point; bands on demand.
 
-    `dodge` is how far apart the series of one x are, in gaps between neighbours.
+    `dodge` is the part of the gap between neighbours over which the series of one x are spread.
     """
     gap = min((b - a for a, b in pairwise(x)), default=1.0)
     logarithmic = axes.get_xscale() == "log"
