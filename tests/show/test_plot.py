@@ -26,7 +26,6 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from support import PROVENANCE, sample
 
-from contended import stats
 from contended.errors import ContendedError, UsageError
 from contended.measure import results
 from contended.measure.results import Measurement, Sample
@@ -70,7 +69,6 @@ def measurement(
 
 
 MANY = ("before", "after", "call-rcu", "queue-rcu-work", "spin-1000")
-POINTS = ([1, 1, 2, 2, 4, 4, 8, 8], [1.0e6, 1.1e6, 1.8e6, 1.7e6, 2.9e6, 2.8e6, 3.4e6, 3.3e6])
 CACHE_LINE = "One-way cost of handing over a cache line"
 
 
@@ -168,12 +166,6 @@ FIGURES: dict[str, tuple[Callable[[], canvas.Plot], str, str, list[str]]] = {
         "spin bound (iterations)",
         "slow path (%)",
         ["at 1 thousand median 0.02", "at 5 no sample"],
-    ),
-    "usl": (
-        lambda: curves.usl(*POINTS, stats.usl_fit(*POINTS), "Universal Scalability Law"),
-        "threads",
-        "operations/s",
-        ["at 4 threads median 2.85 million", "sigma 0.", "kappa 0.", "peak at "],
     ),
 }
 
@@ -405,10 +397,6 @@ def test_save_writes_what_the_suffix_says(tmp_path: Path) -> None:
         (lambda: curves.matrix([[None]], [0], "ns", "t"), "use two CPUs or more"),
         (lambda: curves.sweep([1, 2], {"a": [[1]]}, "x", "y", "t"), "'a' has 1 lists for 2 values"),
         (lambda: curves.sweep([1], {"a": [[]]}, "x", "y", "t"), "every series is empty"),
-        (
-            lambda: curves.usl([1], [], stats.Usl(1, 0, 0, 0, 0, 0, 1), "t"),
-            "one throughput for each thread count",
-        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(call: Callable[[], object], says: str) -> None:

@@ -20,10 +20,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
 
 def _cases(args: argparse.Namespace) -> int:
     known = register.all()
-    if args.json:
-        sys.stdout.write(json.dumps([asdict(case) for case in known], indent=2) + "\n")
-        return 0
-    rows = [["chapter", "slug", "title"]]
-    rows += [[f"{case.chapter:02}", case.slug, case.title] for case in known]
-    sys.stdout.write(columns(rows) + "\n")
+    rows = [("chapter", "slug", "title"), *((f"{c.chapter:02}", c.slug, c.title) for c in known)]
+    as_json = json.dumps([asdict(case) for case in known], indent=2)
+    sys.stdout.write((as_json if args.json else columns(rows)) + "\n")
     return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the commands share: lists and numbers on a command line, files to write, a progress bar."""
+"""What the commands share: what stands on a command line, output, and a progress bar."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from contended.errors import UsageError
+from contended.records import write_whole
 
-STDOUT = Path("-")
-"""Where `--json -` writes."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and of how much, or 0 if unknown."""
+STDOUT = Path("-")  # where `--json -` writes
+Command = Callable[[argparse.Namespace], int | None]
+Add = Callable[..., argparse.Action]
 
 
 def names(text: str) -> list[str]:
@@ -39,18 +39,52 @@ def counts(text: str) -> list[int]:
 
 def positive(text: str) -> int:
     """A number from 1 up, for argparse."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
-    return value
+    with suppress(ValueError):
+        if (value := int(text)) >= 1:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
 
 
-def check_writable(path: Path) -> None:
+def arguments(parser: argparse.ArgumentParser, does: Command, about: str | None = None) -> Add:
+    """What adds arguments to the parser of a command; `does` gives the exit status, None for 0."""
+    parser.description = about
+    parser.set_defaults(command=lambda args: does(args) or 0)
+    return parser.add_argument
+
+
+def subcommands(parser: argparse.ArgumentParser, metavar: str) -> Callable[..., Add]:
+    """What adds a subcommand, and gives what adds arguments to that."""
+    commands = parser.add_subparsers(required=True, metavar=metavar)
+
+    def add(name: str, does: Command, says: str, about: str | None = None) -> Add:
+        return arguments(commands.add_parser(name, help=says), does, about)
+
+    return add
+
+
+def options(args: argparse.Namespace, *wanted: str) -> dict[str, Any]:
+    """Some of the arguments, for a function that has parameters of their names."""
+    return {name: getattr(args, name) for name in wanted}
+
+
+def say(text: str) -> None:
+    """A line of output."""
+    sys.stdout.write(f"{text}\n")
+
+
+def mention(text: str) -> None:
+    """A line beside the output."""
+    sys.stderr.write(f"{text}\n")
+
+
+def complain(text: str) -> None:
+    """A line about what went wrong, while the command goes on."""
+    mention(f"contended: {text}")
+
+
+def check_writable(path: Path | None) -> None:
     """Better to find out before a long measurement than after it."""
-    if path == STDOUT:
+    if path is None or path == STDOUT:
         return
     if path.is_dir():
         raise UsageError(f"{path} is a folder: name a file, or - for standard output")
@@ -61,13 +95,18 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"{path} cannot be written: choose a file in a folder that can")
 
 
+def deliver(target: Path | None, as_json: Callable[[], str], text: Callable[[], object]) -> None:
+    """Write the JSON where it was asked for, and the text unless the JSON takes its place."""
+    if target is not None:
+        write_whole(target, as_json())
+    if target != STDOUT:
+        say(str(text()))
+
+
 @contextmanager
-def bar(unit: str) -> Iterator[Callable[[int, int], None] | None]:
+def bar(unit: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal, nothing in a pipe or a file."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with tqdm(unit=unit, leave=False) as shown:
+    with tqdm(unit=unit, leave=False, disable=None) as shown:
 
         def update(done: int, planned: int) -> None:
             shown.total = planned
@@ -77,26 +116,17 @@ def bar(unit: str) -> Iterator[Callable[[int, int], None] | None]:
 
 
 @contextmanager
-def lines() -> Iterator[Progress]:
+def lines() -> Iterator[Callable[[str, int, int], None]]:
     """A bar on a terminal; elsewhere a line for each thing that is begun."""
-    if not sys.stderr.isatty():
-        last = ""
-
-        def tell(what: str, _done: int, _total: int) -> None:
-            nonlocal last
-            if what != last:
-                sys.stderr.write(f"{what}\n")
-                sys.stderr.flush()
-            last = what
-
-        yield tell
-        return
-    with tqdm(leave=False, bar_format="{desc} {bar} {n_fmt}/{total_fmt} {elapsed}") as shown:
+    style = "{desc} {bar} {n_fmt}/{total_fmt} {elapsed}"
+    with tqdm(leave=False, disable=None, bar_format=style) as shown:
 
         def update(what: str, done: int, total: int) -> None:
+            if shown.disable and what != getattr(shown, "desc", ""):
+                mention(what)
             if done < shown.n:
                 shown.reset()
-            shown.total = total or None
+            shown.total = total or None  # 0 stands for unknown
             shown.set_description_str(what, refresh=False)
             shown.update(done - shown.n)
             shown.refresh()

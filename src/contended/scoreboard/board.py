@@ -3,8 +3,7 @@
 
 A number has the verdict of what can be compared with it: its simulation at the published size, and
 readings of the same quantity in the same unit. "held" if all of them agree with it, "differs" if
-one does not, "cannot" if there is none: then the readings beside it show the mechanism, at this
-machine's size, and not the number.
+one does not, "cannot" if there is none: readings then show the mechanism at this machine's size.
 """
 
 from __future__ import annotations
@@ -12,49 +11,34 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from contended import cases, register, tree
 from contended.cases import evidence
 from contended.cases.evidence import Evidence, Reading, Runs
 from contended.errors import ContendedError
 from contended.measure.results import number
+from contended.register import Case, Published, Value
 from contended.scoreboard import simulated
 from contended.show import lesson
-from contended.simulate.predict import Predicted, Verdict
+from contended.simulate.predict import Predicted, Range, Verdict
 
-NEAR_EXPONENT = 0.15
-NEAR_NUMBER = 1.1
-SHOWN: dict[Verdict, str] = {
-    "held": "held",
-    "differs": "differs",
-    "cannot": "cannot be shown here",
-}
+SHOWN: dict[Verdict, str] = {"held": "held", "differs": "differs", "cannot": "cannot be shown here"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A published number, or a ratio of two.
+    """A published number, or a ratio of two, called "a/b", with what `Predicted` has of it.
 
-    Attributes:
-        name: The value's name in its figure, "a/b" for a ratio, or in words.
-        unit: Of all numbers here.
-        published: Lowest and highest, with the spread that the source states.
-        text: As it was published.
-        simulated: At the published size; None if a simulation cannot say.
-        low: Lowest simulated over the ranges of the parameters.
-        high: Highest.
-        machine: Name of the simulated machine.
-        cpus: How many of its CPUs ran; 0 if none did.
-        compared: Which readings are of the same quantity, by their `what`.
-        verdict: See the module.
-        why: The reason of the verdict, in a sentence or two.
+    `text` is how it was published; `compared` are readings of the same quantity, by their `what`.
     """
 
     name: str
     unit: str
-    published: tuple[float, float]
+    published: Range
     text: str
     simulated: float | None
     low: float | None
@@ -68,25 +52,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A published figure.
+    """A published figure of a case, and a row for each value and each simulated ratio of it.
 
-    Attributes:
-        slug: The case.
-        chapter: Its number.
-        title: The chapter's title.
-        notebook: The chapter's file name without its suffix.
-        section: Id of the section that discusses the figure.
-        figure: The figure's id.
-        what: What was measured.
-        workload: What ran.
-        workers: As published; None where the source does not say.
-        cpus: Likewise.
-        source: The citation's key.
-        url: Where it was published.
-        userspace: Readings of the C model; if empty, `no_userspace` says why.
-        kernel: Readings of the kernel lab; if empty, `no_kernel` says why.
-        note: What to keep in mind when comparing.
-        rows: A row for each value, and for ratios that were simulated.
+    `section` is the id of the one that discusses it in the chapter, `notebook`; `source` is the
+    citation's key, `url` its address. Without readings of the C model or of the kernel lab,
+    `no_userspace` or `no_kernel` says why. `note` is what to keep in mind when comparing.
     """
 
     slug: str
@@ -112,19 +82,15 @@ class Entry:
 def board(fresh: Path | None = None) -> tuple[Entry, ...]:
     """All published figures, in the register's order.
 
-    Args:
-        fresh: The folder of what was measured when the book was built; default: what the
-            environment names, or the book's own.
-
-    Raises:
-        ContendedError: a record is missing or damaged, or a figure's source has no address.
+    `fresh` is the folder of what was measured when the book was built; default: what the
+    environment names, or the book's own. Raises ContendedError if a record is missing or damaged,
+    or a figure's source has no address.
     """
     folder = fresh or Path(os.environ.get(lesson.FRESH) or tree.home() / "_build" / "runs")
     urls = _urls()
     found = []
     for case in register.all():
-        runs = Runs(case.slug, folder)
-        kept = simulated.load(case.slug)
+        runs, kept = Runs(case.slug, folder), simulated.load(case.slug)
         for figure in case.published:
             if figure.source not in urls:
                 raise ContendedError(f"docs/references.bib has no address of {figure.source}")
@@ -141,154 +107,112 @@ def tally(entries: tuple[Entry, ...]) -> dict[Verdict, int]:
 
 def summary(entries: tuple[Entry, ...]) -> str:
     """The tally in a sentence."""
-    counted = tally(entries)
-    rows = sum(counted.values())
-    return (
-        f"Of {rows} published numbers and ratios, {counted['held']} held, {counted['differs']} "
-        f"differ, and {counted['cannot']} cannot be shown here."
-    )
+    held, differs, cannot = tally(entries).values()
+    verdicts = f"{held} held, {differs} differ, and {cannot} cannot be shown here"
+    return f"Of {held + differs + cannot} published numbers and ratios, {verdicts}."
 
 
-def near(value: float, published: tuple[float, float], unit: str) -> bool:
+def near(value: float, published: Range, unit: str) -> bool:
     """Whether a reading of the same quantity agrees with what was published.
 
     An exponent does within 0.15, anything else within a tenth: it was counted, not simulated.
     """
     low, high = published
     if unit.startswith("exponent"):
-        return low - NEAR_EXPONENT <= value <= high + NEAR_EXPONENT
-    return low / NEAR_NUMBER <= value <= high * NEAR_NUMBER
+        return low - 0.15 <= value <= high + 0.15
+    return low / 1.1 <= value <= high * 1.1
 
 
-def shown(value: float, unit: str) -> str:
-    """A number with its unit, as a cell has it; a ratio has none."""
-    return _with_unit(number(value, 3), unit)
-
-
-def _with_unit(text: str, unit: str) -> str:
+def shown(value: float | str, unit: str) -> str:
+    """A number, or its text, with its unit, as a cell has it; a ratio has none."""
+    text = value if isinstance(value, str) else number(value, 3)
     return text if unit in ("ratio", "part") or unit.startswith("exponent") else f"{text} {unit}"
 
 
 def _entry(
-    case: register.Case,
-    figure: register.Published,
-    about: Evidence,
-    runs: Runs,
-    kept: tuple[Predicted, ...],
-    url: str,
+    case: Case, figure: Published, about: Evidence, runs: Runs, kept: Sequence[Predicted], url: str
 ) -> Entry:
-    userspace = tuple(runs.read(probe) for probe in about.userspace)
-    kernel = tuple(runs.read(probe) for probe in about.kernel)
+    userspace, kernel = (tuple(map(runs.read, some)) for some in (about.userspace, about.kernel))
+    readings = (*userspace, *kernel)
     own = {row.name: row for row in kept if row.figure == figure.id}
-    names = list(dict.fromkeys([*own, *(value.name for value in figure.values)]))
-    lacking = {reading.of for reading in (*userspace, *kernel) if reading.of} - set(names)
+    for value in figure.values:
+        own.setdefault(value.name, _not_simulated(figure, value))
     # both of the figures of one case may rest on the same outcomes
-    everywhere = {row.name for row in kept}
-    if lacking - everywhere:
+    names = {*own, *(row.name for row in kept)}
+    if lacking := {reading.of for reading in readings if reading.of} - names:
         raise ContendedError(f"{case.slug}/{figure.id} has no value {min(lacking)!r}")
     return Entry(
-        slug=case.slug,
-        chapter=case.chapter,
-        title=case.title,
-        notebook=case.notebook,
-        section=about.section,
+        **_some(case, "slug", "chapter", "title", "notebook"),
+        **_some(figure, "what", "workload", "workers", "cpus", "source"),
+        **_some(about, "section", "no_userspace", "no_kernel", "note"),
         figure=figure.id,
-        what=figure.what,
-        workload=figure.workload,
-        workers=figure.workers,
-        cpus=figure.cpus,
-        source=figure.source,
         url=url,
         userspace=userspace,
         kernel=kernel,
-        no_userspace=about.no_userspace,
-        no_kernel=about.no_kernel,
-        note=about.note,
-        rows=tuple(_row(figure, name, own.get(name), (*userspace, *kernel)) for name in names),
+        rows=tuple(_row(figure, row, readings) for row in own.values()),
     )
 
 
-def _row(
-    figure: register.Published, name: str, kept: Predicted | None, readings: tuple[Reading, ...]
-) -> Row:
-    value = next((value for value in figure.values if value.name == name), None)
-    if kept is not None:
-        published, unit = kept.published, kept.unit
-    else:
-        assert value is not None
-        published, unit = (value.low, value.high), figure.unit
-    same = tuple(reading for reading in readings if reading.of == name)
-    said = [] if kept is None or kept.simulated is None else [kept.verdict == "held"]
-    said += [near(reading.value, published, unit) for reading in same]
-    verdict: Verdict = "cannot" if not said else "held" if all(said) else "differs"
+def _not_simulated(figure: Published, value: Value) -> Predicted:
+    known: dict[str, Any] = {"name": value.name, "unit": figure.unit, "machine": "", "cpus": 0}
+    known |= dict.fromkeys(("simulated", "low", "high"))
+    known |= {"verdict": "cannot", "why": "nothing here is of the same kind"}
+    return Predicted(figure=figure.id, published=(value.low, value.high), **known)
+
+
+def _some(thing: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in names}
+
+
+def _row(figure: Published, kept: Predicted, readings: tuple[Reading, ...]) -> Row:
+    same = [reading for reading in readings if reading.of == kept.name]
+    said = [near(reading.value, kept.published, kept.unit) for reading in same]
+    agree = sum(said)
+    if kept.simulated is not None:
+        said.append(kept.verdict == "held")
     return Row(
-        name=name,
-        unit=unit,
-        published=published,
-        text=_published(value, published, unit),
-        simulated=kept.simulated if kept else None,
-        low=kept.low if kept else None,
-        high=kept.high if kept else None,
-        machine=kept.machine if kept else "",
-        cpus=kept.cpus if kept else 0,
+        **_some(kept, "name", "unit", "published", "simulated", "low", "high", "machine", "cpus"),
+        text=_published(figure, kept),
         compared=tuple(reading.what for reading in same),
-        verdict=verdict,
-        why=_why(kept, same, published, unit),
+        verdict="cannot" if not said else "held" if all(said) else "differs",
+        why=_why(kept, same, agree),
     )
 
 
-def _published(value: register.Value | None, ends: tuple[float, float], unit: str) -> str:
+def _published(figure: Published, kept: Predicted) -> str:
     """As it was published, to the last digit; a ratio was not, and is rounded."""
+    value = {value.name: value for value in figure.values}.get(kept.name)
     if value is None:
-        low, high = (number(end, 3) for end in ends)
-        text = low if low == high else f"{low} to {high}"
+        low, high = (number(end, 3) for end in kept.published)
     else:
-        text = f"{value.low:,.10g}"
-        if value.high != value.low:
-            text += f" to {value.high:,.10g}"
-        if value.plus_minus is not None:
-            text += f" ± {value.plus_minus:,.10g}"
-    return _with_unit(text, unit)
+        low, high = f"{value.low:,.10g}", f"{value.high:,.10g}"
+    text = low if low == high else f"{low} to {high}"
+    if value is not None and value.plus_minus is not None:
+        text += f" ± {value.plus_minus:,.10g}"
+    return shown(text, kept.unit)
 
 
-def _why(
-    kept: Predicted | None,
-    same: tuple[Reading, ...],
-    published: tuple[float, float],
-    unit: str,
-) -> str:
-    """The simulation's reason, or which readings were compared and how they came out."""
+def _why(kept: Predicted, same: list[Reading], agree: int) -> str:
+    """The simulation's reason, or which readings were compared and how many of them agree."""
     parts = []
-    if kept is not None and kept.simulated is not None and kept.low is not None:
-        assert kept.high is not None
-        ends = f"{number(kept.low, 3)} to {shown(kept.high, unit)}"
-        place = f" on {kept.machine}" if kept.machine else ""
-        parts.append(
-            f"Simulated with {kept.cpus} CPUs{place}; {ends} over the ranges of the "
-            f"parameters: {kept.why}."
-        )
+    if kept.low is not None and kept.high is not None:
+        ends = f"{number(kept.low, 3)} to {shown(kept.high, kept.unit)}"
+        place = f"{kept.cpus} CPUs" + (f" on {kept.machine}" if kept.machine else "")
+        why = f"over the ranges of the parameters: {kept.why}"
+        parts.append(f"Simulated with {place}; {ends} {why}.")
     if same:
-        agree = [reading for reading in same if near(reading.value, published, unit)]
-        told = "; ".join(f"{r.what}, {r.text}" for r in same)
-        many = "agrees" if len(same) == 1 else f"{len(agree)} of {len(same)} agree"
-        if len(same) == 1 and not agree:
-            many = "does not agree"
+        told = "; ".join(f"{reading.what}, {reading.text}" for reading in same)
+        many = f"{agree} of {len(same)} agree"
+        if len(same) == 1:
+            many = "agrees" if agree else "does not agree"
         parts.append(f"The same quantity was counted here ({told}): {many}.")
-    if not parts:
-        why = kept.why if kept is not None else "nothing here is of the same kind"
-        parts.append(f"{why[0].upper()}{why[1:]}.")
-    return " ".join(parts)
+    return " ".join(parts) or f"{kept.why[0].upper()}{kept.why[1:]}."
 
 
 def _urls() -> dict[str, str]:
-    """The addresses of all citations."""
     path = tree.home() / "docs" / "references.bib"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ContendedError(f"cannot read {path}: {error.strerror}") from error
-    found = {}
-    for key, entry in re.findall(r"^@\w+\{(\w+),\n(.*?)^\}", text, re.M | re.S):
-        if url := re.search(r"^\s*url = \{(.*?)\}", entry, re.M):
-            found[key] = url[1]
-    return found
+    return dict(re.findall(r"^@\w+\{(\w+),\n(?:[^}].*\n)*?\s*url = \{(.*?)\}", text, re.M))

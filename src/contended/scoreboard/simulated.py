@@ -17,7 +17,6 @@ from contended.show import lesson
 from contended.simulate.predict import Predicted
 
 COMMAND = "contended scoreboard --simulate"
-"""Makes the records anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +28,13 @@ class Kept(Record):
 
 
 def load(slug: str) -> tuple[Predicted, ...]:
-    """A case's rows as they were recorded; what cannot be simulated needs no record.
-
-    Raises:
-        ContendedError: there is no record, or it is damaged or of another version.
-    """
+    """A case's rows as they were recorded; what cannot be simulated needs no record."""
     path = lesson.reference(f"{slug}/predictions")
     if cases.study(slug).predictions is None and not path.exists():
         return cases.prediction(slug).rows
     try:
-        kept: Kept = records.adapter(Kept).validate_json(
-            path.read_bytes(), strict=True, extra="forbid"
-        )
+        text = path.read_bytes()
+        kept: Kept = records.adapter(Kept).validate_json(text, strict=True, extra="forbid")
     except OSError as error:
         raise ContendedError(f"cannot read {path}: {error.strerror}: run {COMMAND}") from error
     except ValueError as error:

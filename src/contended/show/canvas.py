@@ -2,12 +2,9 @@
 """The looks of the book's figures: a canvas, and what is drawn on it.
 
 Nothing here touches pyplot, the backend or the reader's own matplotlib settings, and the same data
-always gives the same SVG, byte for byte. Colours are Okabe and Ito's, which colour-blind readers
-can tell apart; marker, line style and hatch tell the series apart without any colour.
-
-matplotlib takes half a second to import, so it is imported when something is drawn.
-
-Source of the palette: M. Okabe and K. Ito, "Color Universal Design", 2008.
+always gives the same SVG, byte for byte. Colours are those of M. Okabe and K. Ito ("Color Universal
+Design", 2008), which colour-blind readers can tell apart; marker, line style and hatch tell the
+series apart without any. matplotlib takes half a second to import, so that waits for a drawing.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from __future__ import annotations
 import base64
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
@@ -26,37 +23,33 @@ from typing import TYPE_CHECKING, Any
 
 from contended import stats
 from contended.errors import ContendedError, UsageError
-from contended.show.words import short
+from contended.show.words import Series, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+Style = dict[str, Any]
 #: Vermilion, blue, bluish green, reddish purple, orange, sky blue, black. Okabe and Ito's yellow
 #: is left out: on white it is too faint.
 PALETTE = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
 INK = "#333333"
 # Narrower than the page, so that a phone shrinks the text as little as possible
 WIDTH = 6.0
-_HEIGHT = 3.8
 # A range beyond this needs a logarithmic axis, or its lower end is a flat line
 _LOG_BEYOND = 20.0
-_STYLE: dict[str, Any] = {
+_STYLE: Style = {
     "font.family": "DejaVu Sans",
-    "font.size": 11.0,
     "axes.titlesize": 10.0,
     "figure.titlesize": 13.0,
-    "axes.labelsize": 11.0,
-    "xtick.labelsize": 10.5,
-    "ytick.labelsize": 10.5,
-    "legend.fontsize": 10.5,
+    **dict.fromkeys(("font.size", "axes.labelsize"), 11.0),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 10.5),
     "hatch.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
     "svg.fonttype": "path",
     "svg.hashsalt": "contended",
 }
@@ -64,12 +57,7 @@ _STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure with its alternative text; a notebook shows both.
-
-    Attributes:
-        figure: The matplotlib figure. Its layout is settled: it no longer moves to make room.
-        alt: What the figure shows, in words and numbers, for those who cannot see it.
-    """
+    """A figure, its layout settled, and what it shows in words; a notebook has both."""
 
     figure: Figure = field(repr=False)
     alt: str
@@ -95,10 +83,7 @@ class Plot:
             raise ContendedError(f"cannot write {path}: {error.strerror}") from error
 
     def _render(self, kind: str) -> bytes:
-        undated: dict[str, dict[str, Any]] = {
-            "svg": {"Date": None, "Creator": None},
-            "pdf": {"CreationDate": None},
-        }
+        undated = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
         out = BytesIO()
         with house_style():
             self.figure.savefig(out, format=kind, dpi=200, metadata=undated.get(kind))
@@ -111,11 +96,7 @@ class Plot:
             'style="max-width: 100%; height: auto">'
         )
 
-    def _repr_mimebundle_(
-        self,
-        include: object = None,  # noqa: ARG002 - the signature that IPython calls
-        exclude: object = None,  # noqa: ARG002
-    ) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/html": self._repr_html_(), "text/plain": self.alt}
 
 
@@ -124,34 +105,27 @@ def house_style() -> Iterator[None]:
     """Fonts and lines of the book, whatever the reader's own settings are."""
     from matplotlib import style
 
-    # after_reset: the reader's own settings must not change the book's figures
     with style.context(_STYLE, after_reset=True):
         yield
 
 
 def canvas(
-    title: str,
-    subtitle: str,
-    *,
-    height: float = _HEIGHT,
-    width: float = WIDTH,
-    margin: float = 0.9,
+    title: str, subtitle: str, *, height: float = 3.8, width: float = WIDTH, margin: float = 0.9
 ) -> tuple[Figure, Axes]:
     """An empty figure in the book's looks: draw on the axes, then call `finished`.
 
-    Args:
-        title: What the figure shows; wrapped to the width.
-        subtitle: Where and how, smaller.
-        height: Inches.
-        width: Inches.
-        margin: Inches that the labels left of the axes take from the subtitle.
+    Title and, smaller, subtitle are wrapped to the width. Sizes are inches; `margin` is what the
+    labels left of the axes take from the subtitle.
     """
     from matplotlib.figure import Figure
 
+    def wrap(text: str, width: float) -> str:
+        return textwrap.fill(text, int(width), break_long_words=False, break_on_hyphens=False)
+
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
-    figure.suptitle(_wrap(title, int(8.5 * width)), x=0.01, ha="left", weight="bold")
-    axes.set_title(_wrap(subtitle, int(11.5 * (width - margin))), loc="left", color=INK)
+    figure.suptitle(wrap(title, 8.5 * width), x=0.01, ha="left", weight="bold")
+    axes.set_title(wrap(subtitle, 11.5 * (width - margin)), loc="left", color=INK)
     return figure, axes
 
 
@@ -166,69 +140,37 @@ def finished(figure: Figure, alt: str) -> Plot:
 
 
 def draw_series(
-    axes: Axes,
-    x: Sequence[float],
-    series: Mapping[str, Sequence[Sequence[float]]],
-    *,
-    dodge: float = 0.0,
-    band: bool = False,
+    axes: Axes, x: Sequence[float], series: Series, *, dodge: float = 0.0, band: bool = False
 ) -> None:
-    """Named series over x: medians as lines, every repeat as a point; bands on demand."""
+    """Named series over x: medians as lines, every repeat as a point; bands on demand.
+
+    `dodge` is the part of the gap between neighbours over which the series of one x are spread.
+    """
     gap = min((b - a for a, b in pairwise(x)), default=1.0)
     logarithmic = axes.get_xscale() == "log"
     for i, (name, rows) in enumerate(series.items()):
         side = dodge * (i - (len(series) - 1) / 2) / len(series)
-        seen = [
-            (at * 2**side if logarithmic else at + gap * side, row)
-            for at, row in zip(x, rows, strict=True)
-            if row
-        ]
+        places = [at * 2**side if logarithmic else at + gap * side for at in x]
+        seen = [(at, row) for at, row in zip(places, rows, strict=True) if row]
         places = [at for at, _ in seen]
-        axes.plot(
-            places,
-            [stats.median(row) for _, row in seen],
-            color=colour(i),
-            linestyle=_LINES[i % len(_LINES)],
-            linewidth=1.8,
-            marker=MARKERS[i % len(MARKERS)],
-            markersize=4,
-            label=name,
-        )
+        low, middle, high = ([f(row) for _, row in seen] for f in (min, stats.median, max))
+        style: Style = {"linestyle": _LINES[i % len(_LINES)], "linewidth": 1.8, "markersize": 4}
+        axes.plot(places, middle, label=name, **look(i), **style)
         if band:
-            axes.fill_between(
-                places,
-                [min(row) for _, row in seen],
-                [max(row) for _, row in seen],
-                color=colour(i),
-                alpha=0.15,
-                linewidth=0,
-            )
+            axes.fill_between(places, low, high, color=look(i)["color"], alpha=0.15, linewidth=0)
         for at, row in seen:
             draw_points(axes, [at] * len(row), row, i)
 
 
-def draw_points(
-    axes: Axes, x: Sequence[float], y: Sequence[float], i: int, *, label: str | None = None
-) -> None:
+def draw_points(axes: Axes, x: Sequence[float], y: Sequence[float], i: int) -> None:
     """Points in the looks of the series number i."""
-    axes.plot(
-        x,
-        y,
-        color=colour(i),
-        linestyle="none",
-        marker=MARKERS[i % len(MARKERS)],
-        markersize=6.5,
-        markerfacecolor="none",
-        alpha=0.8,
-        label=label,
-        zorder=3,
-    )
+    style: Style = {"linestyle": "none", "markersize": 6.5, "markerfacecolor": "none"}
+    axes.plot(x, y, **look(i), **style, alpha=0.8, zorder=3)
 
 
-def value_axis(axis: Axis, label: str, values: Sequence[float], *, log: bool | None = None) -> None:
+def value_axis(axis: Axis, label: str, series: Series, *, log: bool | None = None) -> None:
     """The axis of values: its label, grid and scale; `log` None: where the range asks for it."""
-    from matplotlib.ticker import FuncFormatter
-
+    values = [value for rows in series.values() for row in rows for value in row]
     positive = min(values) > 0
     if log is None:
         log = positive and max(values) / min(values) > _LOG_BEYOND
@@ -240,7 +182,7 @@ def value_axis(axis: Axis, label: str, values: Sequence[float], *, log: bool | N
     else:
         if min(values) >= 0:
             axes.set(**{f"{name}lim": (0, max(values) * 1.08 or 1)})
-        axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+        axis.set_major_formatter(_formatter())
     axis.set_label_text(label)
     axes.grid(axis=name, alpha=0.3)
 
@@ -251,14 +193,7 @@ def tidy_log(axis: Axis, most: int = 8) -> None:
         return
     low, high = sorted(axis.get_view_interval())
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ladders: list[tuple[float, ...]] = [
-        (1, 1.1, 1.2, 1.5, 2, 3, 4, 5, 6, 7, 8, 9),
-        (1, 1.5, 2, 3, 5, 7),
-        (1, 2, 5),
-        (1,),
-    ]
-    ticks: list[float] = []
-    for steps in ladders:
+    for steps in ((1, 1.1, 1.2, 1.5, *range(2, 10)), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
         ticks = [t for p in powers for step in steps if low <= (t := step * 10.0**p) <= high]
         if len(ticks) <= most:
             break
@@ -267,37 +202,31 @@ def tidy_log(axis: Axis, most: int = 8) -> None:
 
 def ticks_at(axis: Axis, values: Sequence[float]) -> None:
     """Ticks at these values, and nowhere else."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator, NullLocator
 
     axis.set_major_locator(FixedLocator(list(values)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axis.set_major_formatter(_formatter())
     axis.set_minor_locator(NullLocator())
+
+
+def _formatter() -> Any:
+    from matplotlib.ticker import FuncFormatter
+
+    return FuncFormatter(lambda value, _: short(value))
 
 
 def legend(figure: Figure, axes: Axes) -> None:
     """A legend below the axes, in as many columns as fit."""
     handles, labels = axes.get_legend_handles_labels()
-    widest = max(len(label) for label in labels)
-    columns = max(1, min(len(labels), 66 // (widest + 8)))
+    columns = max(1, min(len(labels), 66 // (max(map(len, labels)) + 8)))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
 
 
-def colour(i: int) -> str:
-    """The colour of the series number i."""
-    return PALETTE[i % len(PALETTE)]
+def look(i: int) -> Style:
+    """Colour and marker of the series number i."""
+    return {"color": PALETTE[i % len(PALETTE)], "marker": _MARKERS[i % len(_MARKERS)]}
 
 
 def spaced(middle: float, width: float, n: int) -> list[float]:
     """Places for n points side by side."""
-    if n == 1:
-        return [middle]
-    return [middle - width / 2 + width * i / (n - 1) for i in range(n)]
-
-
-def flattened(series: Any) -> list[float]:
-    """All values of nested rows."""
-    return [value for rows in series for row in rows for value in row]
-
-
-def _wrap(text: str, width: int) -> str:
-    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+    return [middle - width / 2 + width * i / (n - 1) for i in range(n)] if n > 1 else [middle]

@@ -8,31 +8,21 @@ numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from itertools import compress
+from typing import TYPE_CHECKING, TypeVar
 
 from contended import stats
 from contended.errors import UsageError
-from contended.measure.results import Measurement, Sample
-from contended.show.canvas import (
-    HATCHES,
-    INK,
-    MARKERS,
-    Plot,
-    canvas,
-    colour,
-    draw_points,
-    draw_series,
-    finished,
-    flattened,
-    house_style,
-    legend,
-    spaced,
-    ticks_at,
-    tidy_log,
-    value_axis,
-)
-from contended.show.words import alt, in_threads, join, say, short
+from contended.measure.results import Measurement
+from contended.show import canvas
+from contended.show.canvas import Plot, Style
+from contended.show.words import Series, alt, in_threads, join, say, short
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LINES = "points: repeats, lines: medians"
+_BARS = "points: repeats, bars: medians"
 _T = TypeVar("_T")
 
 
@@ -41,210 +31,159 @@ def throughput(
 ) -> Plot:
     """Each variant's value against the number of threads, or side by side at a single one.
 
-    Args:
-        measurement: What was measured.
-        phase: Which phase to show; None takes the first, and the figure names it.
-        title: Replaces "case: what is shown".
+    It shows one phase, the first unless another is named; `title` replaces "case: what is shown".
 
-    Raises:
-        UsageError: no such phase, or the measurement has no sample.
+    Raises UsageError if there is no such phase, or no sample at all.
     """
-    phase = _known("phase", phase, measurement.phases) if phase else _first_phase(measurement)
+    if phase:
+        _check_known("phase", phase, measurement.phases)
+    elif not measurement.phases:
+        raise UsageError(f"no samples of {measurement.case} to plot: see its failures")
+    phase = phase or measurement.phases[0]
     counts = measurement.thread_counts
     title = title or f"{measurement.case}: {_what(measurement)}"
     where = f"phase {phase}" if len(measurement.phases) > 1 else ""
+    series = _series(measurement, [(n, phase) for n in counts])
     if len(counts) == 1:
-        return _strips(measurement, counts[0], phase, title, where)
-    series = {
-        name: [measurement.values(name, threads=n, phase=phase) for n in counts]
-        for name in measurement.variants
-    }
-    with house_style():
-        figure, axes = canvas(title, _subtitle(measurement, where, "lines: medians"))
+        return _strips(measurement, series, title, join(where, in_threads(counts[0])))
+    with canvas.house_style():
+        figure, axes = canvas.canvas(title, _subtitle(measurement, where, _LINES))
         if counts[-1] / counts[0] >= 16:
             axes.set_xscale("log", base=2)
-        draw_series(axes, counts, series, dodge=0.24)
-        ticks_at(axes.xaxis, counts)
+        canvas.draw_series(axes, counts, series, dodge=0.24)
+        canvas.ticks_at(axes.xaxis, counts)
         axes.set_xlabel("threads")
-        value_axis(axes.yaxis, _label(measurement), flattened(series.values()))
-        legend(figure, axes)
-    lines = [
-        say(
-            name,
-            [(f"at {in_threads(n)}", row) for n, row in zip(counts, rows, strict=True)],
-            measurement.unit,
-        )
-        for name, rows in series.items()
-    ]
-    return finished(figure, alt(title, _subtitle(measurement, where), lines))
+        canvas.value_axis(axes.yaxis, _label(measurement), series)
+        canvas.legend(figure, axes)
+    lines = say(series, [f"at {in_threads(n)}" for n in counts], measurement.unit)
+    return canvas.finished(figure, alt(title, _subtitle(measurement, where), lines))
+
+
+def _strips(measurement: Measurement, series: Series, title: str, where: str) -> Plot:
+    # horizontal: variant names are long, and here they never run into each other
+    subtitle = _subtitle(measurement, where, _BARS)
+    height, margin = 1.7 + 0.55 * len(series), 0.4 + 0.09 * max(map(len, series))
+    with canvas.house_style():
+        figure, axes = canvas.canvas(title, subtitle, height=height, margin=margin)
+        for i, (row,) in enumerate(series.values()):
+            if row:
+                middle = stats.median(row)
+                style: Style = {"color": canvas.INK, "linewidth": 2.5, "zorder": 2}
+                axes.plot([middle] * 2, [i - 0.32, i + 0.32], **style)
+                canvas.draw_points(axes, row, canvas.spaced(i, 0.36, len(row)), i)
+        axes.set_yticks(range(len(series)), list(series))
+        axes.set(ylim=(len(series) - 0.4, -0.6), ylabel="variant")
+        canvas.value_axis(axes.xaxis, _label(measurement), series)
+    lines = say(series, [""], measurement.unit)
+    return canvas.finished(figure, alt(title, _subtitle(measurement, where), lines))
 
 
 def phases(measurement: Measurement, threads: int, title: str | None = None) -> Plot:
     """Each variant's value in every phase, in the order they ran, at one thread count.
 
-    Raises:
-        UsageError: that thread count was not measured.
+    Raises UsageError if that thread count was not measured.
     """
-    _known("thread count", threads, measurement.thread_counts)
-    names = measurement.phases
+    _check_known("thread count", threads, measurement.thread_counts)
+    names, where = measurement.phases, in_threads(threads)
     title = title or f"{measurement.case}: {_what(measurement)} by phase"
-    series = {
-        name: [measurement.values(name, threads=threads, phase=phase) for phase in names]
-        for name in measurement.variants
-    }
-    with house_style():
-        figure, axes = canvas(title, _subtitle(measurement, in_threads(threads), "lines: medians"))
-        draw_series(axes, range(len(names)), series, dodge=0.6)
-        axes.set_xticks(range(len(names)), names)
-        axes.set_xlim(-0.5, len(names) - 0.5)
-        axes.set_xlabel("phase, in the order they ran")
-        value_axis(axes.yaxis, _label(measurement), flattened(series.values()))
-        legend(figure, axes)
-    lines = [say(name, _in_phases(names, rows), measurement.unit) for name, rows in series.items()]
-    return finished(figure, alt(title, _subtitle(measurement, in_threads(threads)), lines))
+    series = _series(measurement, [(threads, phase) for phase in names])
+    with canvas.house_style():
+        figure, axes = canvas.canvas(title, _subtitle(measurement, where, _LINES))
+        canvas.draw_series(axes, range(len(names)), series, dodge=0.6)
+        _phase_axis(axes, names)
+        canvas.value_axis(axes.yaxis, _label(measurement), series)
+        canvas.legend(figure, axes)
+    lines = say(series, [f"in phase {phase}" for phase in names], measurement.unit)
+    return canvas.finished(figure, alt(title, _subtitle(measurement, where), lines))
 
 
 def shares(
-    measurement: Measurement,
-    counter: str,
-    of: Sequence[str],
-    threads: int,
-    title: str,
-    ylabel: str,
+    measurement: Measurement, counter: str, of: Sequence[str], threads: int, title: str, ylabel: str
 ) -> Plot:
-    """What part of some counters is one of them, in percent, by phase and variant.
+    """What part `counter` is of the sum of the counters `of`, in percent, by phase and variant.
 
-    Args:
-        measurement: What was measured.
-        counter: The part, e.g. "slow".
-        of: The counters whose sum is the whole, e.g. ["fast", "slow"].
-        threads: The thread count to show.
-        title: The figure's title.
-        ylabel: The value axis; " (%)" is added unless it is there.
+    " (%)" is added to `ylabel` unless it is there.
 
-    Raises:
-        UsageError: an unknown counter, or a thread count that was not measured.
+    Raises UsageError if a counter is unknown, or the thread count was not measured.
     """
-    _known("thread count", threads, measurement.thread_counts)
-    every = [s for name in measurement.variants for s in measurement.samples(name)]
+    _check_known("thread count", threads, measurement.thread_counts)
+    results = measurement.variants.values()
+    counted = sorted({key for result in results for s in result.samples for key in s.counts})
     for name in (counter, *of):
-        _known("counter", name, sorted({key for sample in every for key in sample.counts}))
-    names = measurement.phases
-    series = {
-        name: [
-            _percent(measurement.samples(name, threads=threads, phase=phase), counter, of)
-            for phase in names
-        ]
-        for name in measurement.variants
-    }
+        _check_known("counter", name, counted)
+
+    def percent(variant: str, phase: str) -> list[float]:
+        samples = measurement.samples(variant, threads=threads, phase=phase)
+        wholes = [(s.counts[counter], sum(s.counts[name] for name in of)) for s in samples]
+        return [100 * part / whole for part, whole in wholes if whole]
+
+    names, where = measurement.phases, in_threads(threads)
+    series = {name: [percent(name, phase) for phase in names] for name in measurement.variants}
     width = 0.8 / len(series)
-    with house_style():
-        figure, axes = canvas(title, _subtitle(measurement, in_threads(threads), "bars: medians"))
+    with canvas.house_style():
+        figure, axes = canvas.canvas(title, _subtitle(measurement, where, _BARS))
         for i, (name, rows) in enumerate(series.items()):
-            label: str | None = name
-            for at, row in enumerate(rows):
-                if not row:
-                    continue
-                x = at - 0.4 + (i + 0.5) * width
-                middle = stats.median(row)
-                axes.bar(
-                    x,
-                    middle,
-                    width * 0.9,
-                    color=colour(i),
-                    alpha=0.35,
-                    edgecolor=INK,
-                    hatch=HATCHES[i % len(HATCHES)],
-                    label=label,
-                )
-                label = None
-                draw_points(axes, spaced(x, width * 0.5, len(row)), row, i)
-                axes.annotate(
-                    short(middle),
-                    (x, max(row)),
-                    (0, 6),
-                    textcoords="offset points",
-                    ha="center",
-                    fontsize=10,
-                )
-        axes.set_xticks(range(len(names)), names)
-        axes.set_xlim(-0.5, len(names) - 0.5)
-        axes.set_xlabel("phase, in the order they ran")
+            places = [at - 0.4 + (i + 0.5) * width for at in range(len(rows))]
+            seen = [(x, row, stats.median(row)) for x, row in zip(places, rows, strict=True) if row]
+            hatch = canvas.HATCHES[i % len(canvas.HATCHES)]
+            style: Style = {"alpha": 0.35, "edgecolor": canvas.INK, "hatch": hatch}
+            for x, row, middle in seen:
+                label = name if x == seen[0][0] else None
+                colour = canvas.look(i)["color"]
+                axes.bar(x, middle, width * 0.9, color=colour, label=label, **style)
+                canvas.draw_points(axes, canvas.spaced(x, width * 0.5, len(row)), row, i)
+                above: Style = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
+                axes.annotate(short(middle), (x, max(row)), fontsize=10, **above)
+        _phase_axis(axes, names)
         axes.set_ylabel(ylabel if "%" in ylabel else f"{ylabel} (%)")
         # room above 100 for the numbers on the bars
-        axes.set_ylim(0, 112)
-        axes.set_yticks(range(0, 101, 20))
+        axes.set(ylim=(0, 112), yticks=range(0, 101, 20))
         axes.grid(axis="y", alpha=0.3)
-        legend(figure, axes)
-    lines = [say(name, _in_phases(names, rows), "%") for name, rows in series.items()]
-    return finished(figure, alt(title, _subtitle(measurement, in_threads(threads)), lines))
+        canvas.legend(figure, axes)
+    lines = say(series, [f"in phase {phase}" for phase in names], "%")
+    return canvas.finished(figure, alt(title, _subtitle(measurement, where), lines))
 
 
 def ratios(measurement: Measurement, title: str | None = None) -> Plot:
     """A forest plot of the paired ratios with their intervals, and a line at 1: no difference.
 
-    Raises:
-        UsageError: the measurement holds no ratio.
+    Raises UsageError if the measurement holds no ratio.
     """
     rows = [(key, row) for key, some in measurement.ratio.items() for row in some]
     if not rows:
         raise UsageError("no ratios to plot: measure at least two variants")
     keys = list(dict.fromkeys(key for key, _ in rows))
-    spoken = []
-    for key, row in rows:
-        name = key.replace("/", " / ")
-        spoken.append((name, in_threads(row.threads), row.phase))
+    spoken = [(key.replace("/", " / "), in_threads(row.threads), row.phase) for key, row in rows]
     # what every row has in common goes into the subtitle, once
-    common = [len({parts[i] for parts in spoken}) == 1 for i in range(3)]
-    labels = [
-        ", ".join(part for part, same in zip(parts, common, strict=True) if not same) or parts[0]
-        for parts in spoken
-    ]
-    shared = ", ".join(
-        f"phase {part}" if i == 2 else part
-        for i, (part, same) in enumerate(zip(spoken[0], common, strict=True))
-        if same
-        and not (i == 2 and len(measurement.phases) == 1)
-        and not (i == 0 and len(rows) == 1)
-    )
+    differ = [len(set(column)) > 1 for column in zip(*spoken, strict=True)]
+    labels = [", ".join(compress(parts, differ)) or parts[0] for parts in spoken]
+    pair, threads, phase = spoken[0]
+    phase = f"phase {phase}" if len(measurement.phases) > 1 else ""
+    common = compress((pair if len(rows) > 1 else "", threads, phase), [not d for d in differ])
     title = title or f"{measurement.case}: ratio of {_what(measurement)}"
-    with house_style():
-        figure, axes = canvas(
-            title,
-            _subtitle(measurement, shared, "points: medians, bars: 95% intervals", repeats=False),
-            height=1.9 + 0.36 * len(rows),
-            margin=0.4 + 0.09 * max(len(label) for label in labels),
-        )
-        axes.axvline(1, color=INK, linestyle="--", linewidth=1)
+    subtitle = _subtitle(measurement, *common, "points: medians, bars: 95% intervals")
+    height, margin = 1.9 + 0.36 * len(rows), 0.4 + 0.09 * max(map(len, labels))
+    with canvas.house_style():
+        figure, axes = canvas.canvas(title, subtitle, height=height, margin=margin)
+        axes.axvline(1, color=canvas.INK, linestyle="--", linewidth=1)
         for y, (key, row) in enumerate(rows):
-            i = keys.index(key) + 1
-            axes.errorbar(
-                row.median,
-                y,
-                xerr=[[row.median - row.low], [row.high - row.median]],
-                color=colour(i),
-                marker=MARKERS[i % len(MARKERS)],
-                markersize=7,
-                capsize=4,
-                linewidth=1.8,
-            )
-            axes.annotate(
-                f"{short(row.median)} [{short(row.low)}, {short(row.high)}]",
-                (1.02, y),
-                xycoords=("axes fraction", "data"),
-                va="center",
-                fontsize=10,
-            )
+            ends = [[row.median - row.low], [row.high - row.median]]
+            style: Style = {"markersize": 7, "capsize": 4, "linewidth": 1.8}
+            look = canvas.look(keys.index(key) + 1)
+            axes.errorbar(row.median, y, xerr=ends, **style, **look)
+            text = f"{short(row.median)} [{short(row.low)}, {short(row.high)}]"
+            right: Style = {"xycoords": ("axes fraction", "data"), "va": "center"}
+            axes.annotate(text, (1.02, y), fontsize=10, **right)
         axes.set_yticks(range(len(rows)), labels)
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_ylabel("variant / base" if not common[0] else "")
-        ends = [1.0, *(r.low for _, r in rows), *(r.high for _, r in rows)]
-        if min(ends) > 0:
+        axes.set(ylim=(len(rows) - 0.5, -0.5), ylabel="variant / base" if differ[0] else "")
+        low = min(1.0, *(row.low for _, row in rows))
+        high = max(1.0, *(row.high for _, row in rows))
+        if low > 0:
             axes.set_xscale("log")
             # a symmetric, readable range even when every ratio is close to 1
-            axes.set_xlim(min(0.8, min(ends) / 1.15), max(1.25, max(ends) * 1.15))
+            axes.set_xlim(min(0.8, low / 1.15), max(1.25, high * 1.15))
         # names to the left and numbers to the right leave little room
-        tidy_log(axes.xaxis, most=6)
+        canvas.tidy_log(axes.xaxis, most=6)
         axes.grid(axis="x", alpha=0.3)
         axes.set_xlabel("paired ratio (no unit; 1 = no difference)")
     lines = [
@@ -252,52 +191,26 @@ def ratios(measurement: Measurement, title: str | None = None) -> Plot:
         f"{short(row.high)}, {row.pairs} {'pair' if row.pairs == 1 else 'pairs'}"
         for parts, (_, row) in zip(spoken, rows, strict=True)
     ]
-    return finished(figure, alt(title, _subtitle(measurement, "", repeats=False), lines))
+    return canvas.finished(figure, alt(title, _subtitle(measurement, ""), lines))
 
 
-def _strips(measurement: Measurement, threads: int, phase: str, title: str, where: str) -> Plot:
-    # horizontal: variant names are long, and here they never run into each other
-    rows = {
-        name: measurement.values(name, threads=threads, phase=phase)
+def _series(measurement: Measurement, places: Sequence[tuple[int, str]]) -> Series:
+    """Each variant's values at thread counts and phases."""
+    return {
+        name: [measurement.values(name, threads=n, phase=phase) for n, phase in places]
         for name in measurement.variants
     }
-    where = join(where, in_threads(threads))
-    with house_style():
-        figure, axes = canvas(
-            title,
-            _subtitle(measurement, where, "bars: medians"),
-            height=1.7 + 0.55 * len(rows),
-            margin=0.4 + 0.09 * max(len(name) for name in rows),
-        )
-        for i, row in enumerate(rows.values()):
-            if row:
-                middle = stats.median(row)
-                axes.plot([middle] * 2, [i - 0.32, i + 0.32], color=INK, linewidth=2.5, zorder=2)
-                draw_points(axes, row, spaced(i, 0.36, len(row)), i)
-        axes.set_yticks(range(len(rows)), list(rows))
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_ylabel("variant")
-        value_axis(axes.xaxis, _label(measurement), flattened([list(rows.values())]))
-    lines = [say(name, [("", row)], measurement.unit) for name, row in rows.items()]
-    return finished(figure, alt(title, _subtitle(measurement, where), lines))
 
 
-def _percent(samples: Sequence[Sample], counter: str, of: Sequence[str]) -> list[float]:
-    wholes = [(s.counts[counter], sum(s.counts[name] for name in of)) for s in samples]
-    return [100 * part / whole for part, whole in wholes if whole]
+def _phase_axis(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_xticks(range(len(names)), names)
+    axes.set(xlim=(-0.5, len(names) - 0.5), xlabel="phase, in the order they ran")
 
 
-def _known(kind: str, value: _T, valid: Sequence[_T]) -> _T:
+def _check_known(kind: str, value: _T, valid: Sequence[_T]) -> None:
     if value not in valid:
-        names = ", ".join(str(item) for item in valid) or "none, there is no sample"
+        names = ", ".join(map(str, valid)) or "none, there is no sample"
         raise UsageError(f"no {kind} {value}: choose from {names}")
-    return value
-
-
-def _first_phase(measurement: Measurement) -> str:
-    if not measurement.phases:
-        raise UsageError(f"no samples of {measurement.case} to plot: see its failures")
-    return measurement.phases[0]
 
 
 def _what(measurement: Measurement) -> str:
@@ -312,13 +225,5 @@ def _label(measurement: Measurement) -> str:
     return f"{_what(measurement)} ({measurement.unit})"
 
 
-def _subtitle(measurement: Measurement, where: str, key: str = "", *, repeats: bool = True) -> str:
-    run = "recorded reference run" if measurement.recorded else ""
-    points = "points: repeats" if key and repeats else ""
-    return join(run, where, points, key)
-
-
-def _in_phases(
-    phases: Sequence[str], rows: Sequence[Sequence[float]]
-) -> list[tuple[str, Sequence[float]]]:
-    return [(f"in phase {phase}", row) for phase, row in zip(phases, rows, strict=True)]
+def _subtitle(measurement: Measurement, *parts: str) -> str:
+    return join("recorded reference run" if measurement.recorded else "", *parts)

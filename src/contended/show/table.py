@@ -6,20 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, TypeVar
-
-_T = TypeVar("_T")
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A small table; in a row with fewer cells than there are heads the last one is wide.
+    """A small table with sentences below it; the caption, which may be empty, is for a notebook.
 
-    Attributes:
-        caption: Stands above it in a notebook; may be empty.
-        head: The columns' heads.
-        rows: The cells; what is no text is shown as `str` does.
-        notes: Sentences below it.
+    Cells are shown as `str` does; in a row with fewer cells than there are heads the last is wide.
     """
 
     caption: str
@@ -29,13 +23,9 @@ class Table:
 
     def _repr_html_(self) -> str:
         def cells(row: Sequence[Any], tag: str) -> str:
-            spans = [""] * len(row)
-            if row and len(row) < len(self.head):
-                spans[-1] = f' colspan="{len(self.head) - len(row) + 1}"'
-            shown = (
-                f"<{tag}{span}>{escape(str(cell))}</{tag}>"
-                for cell, span in zip(row, spans, strict=True)
-            )
+            shown = [f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row]
+            if row and (more := len(self.head) - len(row)) > 0:
+                shown[-1] = shown[-1].replace(">", f' colspan="{more + 1}">', 1)
             return f"<tr>{''.join(shown)}</tr>"
 
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
@@ -55,7 +45,7 @@ class Table:
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
     """Rows of text as aligned columns, two spaces apart."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows

@@ -3,44 +3,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from contended import stats
+
+Series = Mapping[str, Sequence[Sequence[float]]]
+"""By name, the repeats at each of several places."""
 
 
 def short(value: float) -> str:
     """Three significant digits, for where there is little room: 8.4M, 0.0213, 160."""
-    return _scaled(value, (("G", 1e9), ("M", 1e6), ("k", 1e3)))
+    return _scaled(value, ("G", "M", "k"))
 
 
 def worded(value: float) -> str:
     """Three significant digits and a word, for a screen reader: 8.4 million."""
-    return _scaled(value, ((" billion", 1e9), (" million", 1e6), (" thousand", 1e3)))
+    return _scaled(value, (" billion", " million", " thousand"))
 
 
-def _scaled(value: float, scales: Sequence[tuple[str, float]]) -> str:
+def _scaled(value: float, words: Sequence[str]) -> str:
     rounded = float(f"{value:.3g}")
-    for word, size in scales:
+    for word, size in zip(words, (1e9, 1e6, 1e3), strict=True):
         if abs(rounded) >= size:
             return f"{rounded / size:g}{word}"
     return f"{rounded:g}"
 
 
-def say(name: str, rows: Sequence[tuple[str, Sequence[float]]], unit: str) -> str:
-    """A series in words: its name, and at each place the median and the range."""
-    said = []
-    for place, row in rows:
-        at = f"{place} " if place else ""
-        if not row:
-            said.append(f"{at}no sample")
-        else:
-            amount = _join_unit(worded(stats.median(row)), unit)
-            said.append(f"{at}median {amount} ({worded(min(row))} to {worded(max(row))})")
-    return f"{name}: {', '.join(said)}"
-
-
-def _join_unit(amount: str, unit: str) -> str:
-    return f"{amount}{unit}" if unit == "%" else f"{amount} {unit}".rstrip()
+def say(series: Series, places: Sequence[str], unit: str) -> list[str]:
+    """Each series in words: its name, and at each place the median and the range."""
+    unit = unit if unit in ("%", "") else f" {unit}"
+    lines = []
+    for name, rows in series.items():
+        said = []
+        for place, row in zip(places, rows, strict=True):
+            words = "no sample"
+            if row:
+                middle, low, high = map(worded, (stats.median(row), min(row), max(row)))
+                words = f"median {middle}{unit} ({low} to {high})"
+            said.append(f"{place} {words}".lstrip())
+        lines.append(f"{name}: {', '.join(said)}")
+    return lines
 
 
 def alt(title: str, subtitle: str, lines: Sequence[str]) -> str:
@@ -50,7 +52,7 @@ def alt(title: str, subtitle: str, lines: Sequence[str]) -> str:
 
 def join(*parts: str) -> str:
     """What is not empty, with commas."""
-    return ", ".join(part for part in parts if part)
+    return ", ".join(filter(None, parts))
 
 
 def in_threads(n: float) -> str:
