@@ -30,10 +30,6 @@ def test_later_fragments_win(kit: Toy) -> None:
     assert config.options("base") == {"SMP": "y", "NR_CPUS": "128", "VT": "n"}
     assert config.options("debug") == {**config.options("base"), "PROVE_LOCKING": "y"}
     assert config.options("up") == {**config.options("debug"), "SMP": "n", "NR_CPUS": "1"}
-    assert config.fragment("up") == (
-        "# CONFIG_SMP is not set\nCONFIG_NR_CPUS=1\n"
-        "# CONFIG_VT is not set\nCONFIG_PROVE_LOCKING=y\n"
-    )
 
 
 def test_variable_locations_are_left_out_where_there_is_debug_information(kit: Toy) -> None:

@@ -133,7 +133,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 def _doctor(_: argparse.Namespace) -> int:
     checks = health.examine()
-    rows = [["ok" if c.ok else ("--" if c.optional else "NO"), c.name, c.detail] for c in checks]
+    rows = [["ok" if c.ok else ("NO" if c.required else "--"), c.name, c.detail] for c in checks]
     sys.stdout.write(columns(rows) + "\n")
     lacking = sorted({package for check in checks for package in check.packages})
     if lacking:
@@ -142,7 +142,7 @@ def _doctor(_: argparse.Namespace) -> int:
         sys.stdout.write("".join(f"{line}\n" for line in ["", *advice.elsewhere, *first]))
         if advice.install:
             sys.stdout.write(f"To install what is missing: {advice.install}\n")
-    return 0 if all(check.ok or check.optional for check in checks) else 1
+    return 0 if all(check.ok or not check.required for check in checks) else 1
 
 
 def _list(_: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ from contended.kernel.build import Kernel
 from contended.kernel.patchfile import Change
 from contended.kernel.plan import Plan
 from contended.kernel.record import KernelRun
-from contended.kernel.source import Source
+from contended.kernel.source import KernelSource
 from contended.kernel.variants import Variant
 
 SUBMISSION = "submission"
@@ -87,7 +87,7 @@ def _all(
     return verdicts
 
 
-def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.Case:
+def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.KernelCase:
     """The lab's kernel.toml with the patch in it, as a case."""
     place = scratch / lab.slug
     place.mkdir()
@@ -100,7 +100,7 @@ def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.Case:
     return variants.read(place / "variants.toml")
 
 
-def _plan(case: variants.Case) -> Plan:
+def _plan(case: variants.KernelCase) -> Plan:
     """What is booted: the smoke set for the submission itself, not for it with further patches."""
     main = plan.of_case(case, [SUBMISSION])
     others = [name for name in case.variants if name.startswith(f"{SUBMISSION}-")]
@@ -120,7 +120,7 @@ def _plan(case: variants.Case) -> Plan:
     )
 
 
-def _apply(tree: Source, changes: Sequence[Change], case: variants.Case) -> None:
+def _apply(tree: KernelSource, changes: Sequence[Change], case: variants.KernelCase) -> None:
     """See that a patch applies, that it changes more than comments, and that the lab's fit on it.
 
     Raises:
@@ -155,7 +155,7 @@ def _code(file: Path) -> str:
 
 
 @contextmanager
-def _kernels(plan: Plan, tree: Source, unsafe: bool) -> Iterator[Verdict | None]:
+def _kernels(plan: Plan, tree: KernelSource, unsafe: bool) -> Iterator[Verdict | None]:
     """Have the plan's kernels built; those of the submission are gone afterwards.
 
     Yields:

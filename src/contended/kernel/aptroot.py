@@ -13,8 +13,7 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,9 +27,9 @@ RELEASE = "bookworm"
 """The release of Debian that has the kernel's source as a package."""
 
 KEYRINGS = tuple(
-    Path("/usr/share/keyrings") / f"debian-archive-keyring.{kind}" for kind in ("gpg", "pgp")
+    Path(f"/usr/share/keyrings/debian-archive-keyring.{kind}") for kind in ("gpg", "pgp")
 )
-SINGLE_KEYS = tuple(Path(place) for place in ("/usr/share/keyrings", "/etc/apt/trusted.gpg.d"))
+SINGLE_KEYS = (Path("/usr/share/keyrings"), Path("/etc/apt/trusted.gpg.d"))
 KEYS_PACKAGE = "debian-archive-keyring"
 
 _CONFIG = """\
@@ -66,12 +65,7 @@ Dir::State::status "{home}/state/status";
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """Where a Debian archive is.
-
-    Attributes:
-        main: The archive's address, without `dists`.
-        security: That of the security updates.
-    """
+    """Where a Debian archive is, and its security updates: addresses without `dists`."""
 
     main: str
     security: str
@@ -83,26 +77,12 @@ class Mirror:
 PUBLIC = Mirror("http://deb.debian.org/debian", "http://deb.debian.org/debian-security")
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """A package as a mirror offers it: version, address, size in bytes, SHA-256."""
-
-    version: str
-    address: str
-    size: int
-    sha256: str
-
-
 class AptError(ContendedError):
-    """An apt of our own did not do what it was asked for."""
+    """An apt of our own did not do what it was asked for; another mirror may."""
 
 
 def check() -> None:
-    """See that this system has apt.
-
-    Raises:
-        ContendedError: it has not.
-    """
+    """See that this system has apt; raises ContendedError if not."""
     for program in ("apt-get", "apt-cache", "dpkg-deb"):
         if shutil.which(program) is None:
             raise ContendedError(
@@ -112,81 +92,58 @@ def check() -> None:
             )
 
 
-class Root:
-    """An apt whose only source is one mirror of one release.
+def get(
+    home: Path, mirror: Mirror, package: str, upstream: str, say: store.Say
+) -> tuple[Path, dict[str, str]]:
+    """Get a package, checked against lists that Debian signed, and unpack it.
 
-    Args:
-        home: A new folder, for it alone.
-        mirror: The archive.
+    Of several versions that of `upstream` is taken, else the newest. Gives the folder with the
+    package's files, in `home`, which must be new, and the package's name, version, url and sha256.
+    Raises AptError if this mirror does not have it so, ContendedError if another would not help.
     """
+    _prepare(home, mirror)
 
-    def __init__(self, home: Path, mirror: Mirror) -> None:
-        self._home, self._mirror = home, mirror
-        for folder in ("state/lists/partial", "cache/archives/partial", "trusted"):
-            (home / folder).mkdir(parents=True)
-        if '"' in str(home):
-            raise ContendedError(f'apt takes no " in a path, as in {home}: set CONTENDED_CACHE')
-        (home / "state" / "status").touch()
-        (home / "apt.conf").write_text(_CONFIG.replace("{home}", str(home)))
-        places = (
-            (mirror.main, RELEASE),
-            (mirror.main, f"{RELEASE}-updates"),
-            (mirror.security, f"{RELEASE}-security"),
-        )
-        lines = [f"deb [target=Packages] {place} {suite} main\n" for place, suite in places]
-        (home / "sources.list").write_text("".join(lines))
-        for number, key in enumerate(_keys(home)):
-            kind = ".asc" if key.suffix == ".asc" else ".gpg"
-            shutil.copyfile(key, home / "trusted" / f"{number}{kind}")
+    def apt(program: str, *arguments: str) -> str:
+        return _run([program, "-qq", "-c", str(home / "apt.conf"), *arguments], home, str(mirror))
 
-    def _apt(self, program: str, *arguments: str) -> str:
-        command = [program, "-qq", "-c", str(self._home / "apt.conf"), *arguments]
-        return _run(command, self._home, str(self._mirror))
+    apt("apt-get", "update")
+    versions = re.findall(
+        r"^ *\S+ \| *(\S+) \|.* Packages$", apt("apt-cache", "madison", package), re.M
+    )
+    if not versions:
+        raise AptError(f"{mirror} has no {package} in {RELEASE}")
+    version = next((v for v in versions if v.startswith(f"{upstream}-")), versions[0])
+    said = apt("apt-get", "download", "--print-uris", f"{package}={version}")
+    found = re.search(r"^'([^']+)' \S+ (\d+) SHA256:([0-9a-f]{64})$", said, re.M)
+    if not found:
+        raise AptError(f"apt-get does not say where {package} {version} is: {_first(said)}")
+    say(f"getting {package} {version} ({int(found[2]) / 1e6:.0f} MB) from {mirror}")
+    apt("apt-get", "download", f"{package}={version}")
+    files = _unpack(home, f"{package}_*.deb", home / "unpacked", str(mirror))
+    return files, {"package": package, "version": version, "url": found[1], "sha256": found[3]}
 
-    def update(self) -> None:
-        """Get the lists of packages, and check their signatures.
 
-        Raises:
-            AptError: a list cannot be had, or is not signed by Debian.
-        """
-        self._apt("apt-get", "update")
+def _prepare(home: Path, mirror: Mirror) -> None:
+    for folder in ("state/lists/partial", "cache/archives/partial", "trusted"):
+        (home / folder).mkdir(parents=True)
+    if '"' in str(home):
+        raise ContendedError(f'apt takes no " in a path, as in {home}: set CONTENDED_CACHE')
+    (home / "state" / "status").touch()
+    (home / "apt.conf").write_text(_CONFIG.replace("{home}", str(home)))
+    suites = {"": mirror.main, "-updates": mirror.main, "-security": mirror.security}
+    (home / "sources.list").write_text(
+        "".join(f"deb [target=Packages] {at} {RELEASE}{kind} main\n" for kind, at in suites.items())
+    )
+    for number, key in enumerate(_keys(home)):
+        kind = ".asc" if key.suffix == ".asc" else ".gpg"
+        shutil.copyfile(key, home / "trusted" / f"{number}{kind}")
 
-    def look_up(self, package: str, upstream: str) -> Archive:
-        """What the mirror has of a package.
 
-        Args:
-            package: Its name.
-            upstream: Preferred: Debian's version of it that begins with this; else the newest.
-
-        Raises:
-            AptError: the mirror has no such package.
-        """
-        listed = self._apt("apt-cache", "madison", package)
-        versions = re.findall(r"^ *\S+ \| *(\S+) \|.* Packages$", listed, re.M)
-        if not versions:
-            raise AptError(f"{self._mirror} has no {package} in {RELEASE}")
-        version = next((v for v in versions if v.startswith(f"{upstream}-")), versions[0])
-        said = self._apt("apt-get", "download", "--print-uris", f"{package}={version}")
-        found = re.search(r"^'([^']+)' \S+ (\d+) SHA256:([0-9a-f]{64})$", said, re.M)
-        if not found:
-            raise AptError(f"apt-get does not say where {package} {version} is: {_first(said)}")
-        return Archive(version, found[1], int(found[2]), found[3])
-
-    def download(self, package: str, version: str) -> Path:
-        """Get a package, checked against the signed lists, and unpack it.
-
-        Returns:
-            The folder with the package's files.
-
-        Raises:
-            AptError: it cannot be had or is not the one of the lists, or the disk is full.
-        """
-        self._apt("apt-get", "download", f"{package}={version}")
-        unpacked = self._home / "unpacked"
-        for deb in self._home.glob(f"{package}_*.deb"):
-            _run(["dpkg-deb", "-x", str(deb), str(unpacked)], self._home, str(self._mirror))
-            deb.unlink()
-        return unpacked
+def _unpack(place: Path, pattern: str, target: Path, source: str) -> Path:
+    for deb in place.glob(pattern):
+        _run(["dpkg-deb", "-x", str(deb), str(target)], place, source)
+        deb.unlink()
+    return target
 
 
 def mirrors() -> list[Mirror]:
@@ -198,52 +155,43 @@ def mirrors() -> list[Mirror]:
 def _own_mirror() -> Mirror | None:
     """The mirror of a Debian system's own sources; security updates may come from elsewhere."""
     try:
-        about = Path("/etc/os-release").read_text(encoding="utf-8").splitlines()
+        about = Path("/etc/os-release").read_text(encoding="utf-8")
         # Says what update would fetch, and fetches nothing; works before the first update too.
         said = _run(["apt-get", "--print-uris", "update"], Path("/"), "the system's sources")
     except (OSError, ContendedError):
         return None
-    if "ID=debian" not in about:
+    if "ID=debian" not in about.splitlines():
         return None
-    name = next(
-        (line[17:].strip('"') for line in about if line.startswith("VERSION_CODENAME=")), ""
-    )
-    return _among(said, {name, RELEASE, "stable", "oldstable", "testing", "unstable", "sid"} - {""})
+    name = re.findall(r'^VERSION_CODENAME="?([^"\n]+)', about, re.M)[:1]
+    return _among(said, {*name, RELEASE, "stable", "oldstable", "testing", "unstable", "sid"})
 
 
 def _among(said: str, releases: set[str]) -> Mirror | None:
     """Which of the addresses that update would fetch are those of Debian's archive."""
     # Who else names suites as Debian does serves fewer of them; the keys have the last word.
-    main: dict[str, int] = defaultdict(int)
-    security: dict[str, int] = defaultdict(int)
+    main, security = Counter[str](), Counter[str]()
     for place, suite in re.findall(r"^'(\S+?)/dists/(\S+)/InRelease'", said, re.M):
         release, _, kind = re.sub("/updates$", "-security", suite).partition("-")
         if release in releases:
             (security if kind == "security" else main)[place] += 1
     if not main:
         return None
-    most = max(main, key=lambda place: main[place])
-    return Mirror(most, next(iter(security), PUBLIC.security))
+    return Mirror(main.most_common(1)[0][0], next(iter(security), PUBLIC.security))
 
 
 def _keys(home: Path) -> list[Path]:
-    """The public keys of Debian's archive.
-
-    Raises:
-        ContendedError: this system has none and its apt gives none.
-    """
+    """The public keys of Debian's archive."""
     if keyring := next((file for file in KEYRINGS if file.is_file()), None):
         return [keyring]
     single = [key for place in SINGLE_KEYS for key in sorted(place.glob(f"*debian*{RELEASE}*"))]
     if single:
         return single
     # The system's own apt knows whom it trusts; Ubuntu, too, has this package.
-    scratch = home / "keys"
+    scratch, source = home / "keys", "this system's archive"
     scratch.mkdir()
     with suppress(AptError):
-        _run(["apt-get", "-qq", "download", KEYS_PACKAGE], scratch, "this system's archive")
-        for deb in scratch.glob("*.deb"):
-            _run(["dpkg-deb", "-x", str(deb), str(scratch)], scratch, "this system's archive")
+        _run(["apt-get", "-qq", "download", KEYS_PACKAGE], scratch, source)
+        _unpack(scratch, "*.deb", scratch, source)
     unpacked = (scratch / file.relative_to("/") for file in KEYRINGS)
     if keyring := next((file for file in unpacked if file.is_file()), None):
         return [keyring]
@@ -254,54 +202,34 @@ def _keys(home: Path) -> list[Path]:
 
 
 def _run(command: Sequence[str], where: Path, source: str) -> str:
-    """Run a program of apt's; it ends with us, however we end.
-
-    Returns:
-        Its output.
-
-    Raises:
-        AptError: it failed; the reason in its own words.
-        ContendedError: the disk is full, which another mirror would not change.
-    """
+    """The output of a program of apt's; it ends with us, however we end."""
     try:
-        done = subprocess.run(
+        done = store.ask(
             command,
             cwd=where,
             env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
             preexec_fn=functools.partial(child.die_with_parent, signal.SIGTERM),
         )
     except OSError as error:
         raise AptError(f"{command[0]} does not start: {error.strerror}") from error
-    if done.returncode:
-        said = done.stderr or done.stdout
-        if store.is_full(said) or "enough free space" in said:
-            raise ContendedError(f"the disk of {where.parent} is full: {store.ROOM}")
-        raise AptError(f"{source}: {_reason(said)}")
-    return done.stdout
+    if not done.returncode:
+        return done.stdout
+    said = done.stderr or done.stdout
+    if store.is_full(said) or "enough free space" in said:  # of which another mirror is no cure
+        raise ContendedError(f"the disk of {where.parent} is full: {store.ROOM}")
+    reason = next((why for sign, why in _REASONS.items() if re.search(sign, said)), "")
+    raise AptError(f"{source}: {f'{reason} ({_first(said)})' if reason else _first(said)}")
 
 
 _REASONS = {
     r"not have a Release file|404 ": f"it does not have {RELEASE}",
     r"not signed|NO_PUBKEY|BADSIG|EXPKEYSIG|REVKEYSIG|signature|sqv|cannot be authenticated|"
-    r"no longer signed": ("its signature is not one of Debian's keys; nothing was taken from it"),
+    r"no longer signed": "its signature is not one of Debian's keys; nothing was taken from it",
     r"Hash Sum mismatch|unexpected size": (
         "what it sent is not what its signed list names; try again later, or another mirror"
     ),
     r"resolv|onnect|timed out|Network is unreachable|No route to host": "it cannot be reached",
 }
-
-
-def _reason(said: str) -> str:
-    """Why apt failed, in a line."""
-    for pattern, reason in _REASONS.items():
-        if re.search(pattern, said):
-            return f"{reason} ({_first(said)})"
-    return _first(said)
 
 
 def _first(said: str) -> str:

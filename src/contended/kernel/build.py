@@ -15,8 +15,6 @@ import hashlib
 import json
 import re
 import shutil
-import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +26,7 @@ from contended.kernel import config as configuration
 from contended.kernel import layout, make, mirror, patchfile, store
 from contended.kernel import source as sources
 from contended.kernel.make import Boxed, Progress
-from contended.kernel.source import Source
+from contended.kernel.source import KernelSource
 from contended.kernel.variants import Variant
 from contended.profile.dwarf import Image
 from contended.records import Record
@@ -45,7 +43,6 @@ VARIANT_BYTES = 400_000_000
 OBJECTS = {"base": 760, "debug": 720, "up": 690}
 """About how many objects a configuration has, for the progress shown and for nothing else."""
 
-_IMAGE = Path("arch") / "x86" / "boot" / "bzImage"
 # Linked at the end of every build, so a snapshot does without them.
 _LINKED = (
     *("vmlinux*", ".vmlinux*", ".tmp_vmlinux*", "System.map", "arch/x86/boot/bzImage"),
@@ -55,29 +52,17 @@ _LINKED = (
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A finished kernel in the cache.
+    """A finished kernel in the cache."""
 
-    Attributes:
-        slug: The case that it was asked for.
-        variant: The variant's name.
-        config: The configuration's name.
-        digest: Of all that it was made from; kernels made from the same are one.
-        image: The bzImage.
-        vmlinux: The ELF file; with DWARF if the configuration has it.
-        build_id: Of the linker, hexadecimal; a running kernel has it in /sys/kernel/notes.
-        version: Of Linux.
-        compiler: The first line of what it says of itself.
-    """
-
-    slug: str
+    slug: str  #: The case that it was asked for.
     variant: str
     config: str
-    digest: str
-    image: Path
-    vmlinux: Path
-    build_id: str
-    version: str
-    compiler: str
+    digest: str  #: Of all that it was made from; kernels made from the same are one.
+    image: Path  #: The bzImage.
+    vmlinux: Path  #: The ELF file; with DWARF if the configuration has it.
+    build_id: str  #: Of the linker, hexadecimal; a running kernel has it in /sys/kernel/notes.
+    version: str  #: Of Linux.
+    compiler: str  #: The first line of what it says of itself.
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,39 +77,27 @@ class _Meta(Record):
 
 @functools.cache
 def compiler() -> str:
-    """The kernel's compiler, which is gcc whatever `CC` says: the first line of `gcc --version`.
-
-    Raises:
-        ContendedError: there is none.
-    """
+    """The kernel's compiler, which is gcc whatever `CC` says: the first line of `gcc --version`."""
     try:
-        done = subprocess.run(["gcc", "--version"], capture_output=True, text=True, check=False)
+        done = store.ask(["gcc", "--version"], env=None)
     except OSError as error:
         raise ContendedError("no gcc was found: apt-get install gcc") from error
     return next(iter(done.stdout.splitlines()), "unknown version")
 
 
-def digest_of(source: Source, variant: Variant, config: str) -> str:
+def digest_of(source: KernelSource, patches: Sequence[Path], config: str) -> str:
     """A digest of all that goes into a kernel: 32 hexadecimal digits."""
-    texts = [patch.read_text(errors="replace") for patch in variant.patches]
-    return _digest(source, [patchfile.changes_of(text) for text in texts], config)
-
-
-def _digest(source: Source, patches: Sequence[str], config: str) -> str:
+    changes = [patchfile.changes_of(patch.read_text(errors="replace")) for patch in patches]
     options, flags = configuration.options(config), configuration.flags(config)
-    parts = (RECIPE, source.digest, patches, options, compiler(), *flags)
+    parts = (RECIPE, source.digest, changes, options, compiler(), *flags)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def find(variant: Variant, config: str, source: Source | None = None) -> Kernel | None:
-    """A kernel, if it is built already and its structs lie as the variant says.
-
-    Raises:
-        ContendedError: there is no source.
-    """
+def find(variant: Variant, config: str, source: KernelSource | None = None) -> Kernel | None:
+    """A kernel, if it is built already and its structs lie as the variant says."""
     source = source or sources.find()
     try:
-        return _found(variant, config, digest_of(source, variant, config))
+        return _found(variant, config, digest_of(source, variant.patches, config))
     except layout.LayoutError:
         return None
 
@@ -132,40 +105,48 @@ def find(variant: Variant, config: str, source: Source | None = None) -> Kernel 
 def build(
     variant: Variant,
     config: str,
-    source: Source | None = None,
+    source: KernelSource | None = None,
     progress: Progress | None = None,
     boxed: Boxed | None = None,
 ) -> Kernel:
-    """Build a kernel, unless it is in the cache.
-
-    Args:
-        variant: The kernel.
-        config: The configuration's name.
-        source: The kernel's source; default: as `source.find` finds it.
-        progress: Told what is done.
-        boxed: How to compile patches that somebody else wrote.
+    """Build a kernel, unless it is in the cache; `boxed` compiles patches of somebody else.
 
     Raises:
-        ContendedError: it does not compile, or a patched file gives a warning; make's last words
-            are attached as a note.
+        BuildError: it does not compile, or a patched file gives a warning; make's last words are
+            attached as a note.
         layout.LayoutError: a struct does not lie as the variant says.
         ContendedError: there is no source, a patch does not apply, a package is missing, or the
             disk is full.
     """
     report: Progress = progress or (lambda _what, _done, _expected: None)
-    _need_plain_path(store.cache())
-    source = source or sources.find(say=lambda what: report(what, 0, 0))
-    digest = digest_of(source, variant, config)
+
+    def say(what: str) -> None:
+        report(what, 0, 0)
+
+    # Kbuild refuses such folders itself, after minutes of unpacking, and in make's words
+    if re.search(r"[\s:]", str(store.cache())):
+        raise ContendedError(
+            f"a kernel cannot be built in {store.cache()}, for its blanks or colons: set "
+            "CONTENDED_CACHE to a folder without them"
+        )
+    source = source or sources.find(say=say)
+    digest = digest_of(source, variant.patches, config)
     if kernel := _found(variant, config, digest):
         return kernel
-    _need_packages()
-    with sources.lock(source, lambda what: report(what, 0, 0)) as lock:
+    if missing := [package.name for package in tools() if not package.there()]:
+        raise ContendedError(f"building a kernel needs: apt-get install {' '.join(missing)}")
+    with sources.lock(source, say) as lock:
         if kernel := _found(variant, config, digest):
             return kernel
         _Build(source, config, report, lock, boxed).make(variant, digest)
     kernel = _found(variant, config, digest)
     assert kernel
     return kernel
+
+
+def tools() -> list[doctor.Package]:
+    """The packages without which no kernel can be built."""
+    return [p for p in doctor.PACKAGES if "kernels" in p.needed_for and p.required]
 
 
 def _place(digest: str) -> Path:
@@ -175,90 +156,54 @@ def _place(digest: str) -> Path:
 def _found(variant: Variant, config: str, digest: str) -> Kernel | None:
     place = _place(digest)
     try:
-        text = (place / "meta.json").read_bytes()
+        meta: _Meta = records.adapter(_Meta).validate_json((place / "meta.json").read_bytes())
     except OSError:
         return None
-    meta: _Meta = records.adapter(_Meta).validate_json(text)
+    except ValueError as error:
+        raise ContendedError(f"{place} is damaged: remove it to have it built again") from error
     kernel = Kernel(
-        slug=variant.slug,
-        variant=variant.name,
-        config=config,
-        digest=digest,
-        image=place / "bzImage",
-        vmlinux=place / "vmlinux",
-        build_id=meta.build_id,
-        version=meta.version,
-        compiler=meta.compiler,
-    )
+        variant.slug, variant.name, config, digest, place / "bzImage", place / "vmlinux",
+        meta.build_id, meta.version, meta.compiler,
+    )  # fmt: skip
     if config == "base":
         layout.check(variant, kernel.vmlinux)
     return kernel
 
 
-def _need_plain_path(folder: Path) -> None:
-    # Kbuild refuses such folders itself, after minutes of unpacking, and in make's words
-    if re.search(r"[\s:]", str(folder)):
-        raise ContendedError(
-            f"a kernel cannot be built in {folder}, for its blanks or colons: set "
-            "CONTENDED_CACHE to a folder without them"
-        )
-
-
-def _need_packages() -> None:
-    missing = [
-        package.name
-        for package in doctor.PACKAGES
-        if "kernels" in package.needed_for and package.required and not package.there()
-    ]
-    if missing:
-        raise ContendedError(f"building a kernel needs: apt-get install {' '.join(missing)}")
-
-
 @dataclass(slots=True)
 class _State(Record):
-    """What an object folder holds, kept beside it.
+    """What an object folder holds, kept beside it."""
 
-    Attributes:
-        base: The digest of the unpatched kernel whose snapshot there is, or "".
-        making: The digest of the kernel that the folder's objects are of, or "".
-        clean: Whether every object in it is whole and none gave a warning that counts.
-        mtime_ns: The time of modification that the patched files had.
-    """
-
-    base: str = ""
-    making: str = ""
-    clean: bool = False
-    mtime_ns: int = 0
+    base: str = ""  # the digest of the unpatched kernel whose snapshot there is
+    making: str = ""  # the digest of the kernel that the folder's objects are of
+    clean: bool = False  # every object in it is whole and none gave a warning that counts
+    mtime_ns: int = 0  # the time of modification that the patched files had
 
 
 class _Build:
     """One configuration's object folder; whoever makes one holds the source's lock."""
 
     def __init__(
-        self, source: Source, config: str, report: Progress, lock: int, boxed: Boxed | None = None
+        self, source: KernelSource, config: str, report: Progress, lock: int, boxed: Boxed | None
     ) -> None:
-        self._source = source
-        self._config = config
-        self._report = report
-        self._lock = lock
-        self._boxed = boxed
+        self._source, self._config = source, config
+        self._report, self._lock, self._boxed = report, lock, boxed
         self._home = store.cache() / "build" / f"{source.key}-{config}"
-        self._objects = self._home / "objects"
-        self._snapshot = self._home / "snapshot"
-        self._file = self._home / "state.json"
-        self._base = _digest(source, [], config)
-        self._state = self._load()
+        self._objects, self._snapshot = self._home / "objects", self._home / "snapshot"
+        self._base = digest_of(source, (), config)
+        try:
+            kept = (self._home / "state.json").read_bytes()
+            self._state: _State = records.adapter(_State).validate_json(kept)
+        except (OSError, ValueError):
+            self._state = _State()
 
     def make(self, variant: Variant, digest: str) -> None:
         """Put the kernel into the cache."""
         self._home.mkdir(parents=True, exist_ok=True)
         if self._state.base != self._base or not self._snapshot.is_dir():
             self._make_base()
-        if digest == self._base:
-            if not _place(digest).exists():  # removed by hand: link it again
-                self._make_patched(variant, digest)
-            return
-        self._make_patched(variant, digest)
+        if not _place(digest).exists():  # the unpatched one's was removed by hand: link it again
+            self._make_patched(variant, digest)
 
     def _make_base(self) -> None:
         name = f"Linux {self._source.version}, config {self._config}"
@@ -304,30 +249,16 @@ class _Build:
 
     def _publish(self, digest: str) -> None:
         """Put the finished kernel into the cache, whole."""
-        place = _place(digest)
-        if place.exists():
-            return
-        place.parent.mkdir(parents=True, exist_ok=True)
-        for left in place.parent.glob(".new-*"):  # of a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=place.parent) as scratch:
-            work = Path(scratch) / digest
-            work.mkdir()
-            shutil.copyfile(self._objects / _IMAGE, work / "bzImage")
+        with store.making(_place(digest), lambda what: self._report(what, 0, 0)) as work:
+            if work is None:
+                return
+            shutil.copyfile(self._objects / "arch" / "x86" / "boot" / "bzImage", work / "bzImage")
             shutil.copyfile(self._objects / "vmlinux", work / "vmlinux")
             shutil.copyfile(self._objects / ".config", work / "config")
             with Image(work / "vmlinux") as image:
                 build_id = image.build_id
             _Meta(build_id, self._source.version, compiler(), self._config).save(work / "meta.json")
-            work.replace(place)
-
-    def _load(self) -> _State:
-        try:
-            state: _State = records.adapter(_State).validate_json(self._file.read_bytes())
-        except (OSError, ValueError):
-            state = _State()
-        return state
 
     def _save(self, state: _State) -> None:
         self._state = state
-        state.save(self._file)
+        state.save(self._home / "state.json")

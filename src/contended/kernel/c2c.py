@@ -14,11 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contended import tree
 from contended.errors import UsageError
-from contended.kernel import build, qemu, source, variants, vm
+from contended.kernel import build, qemu, source, store, variants, vm
 from contended.kernel.make import Progress
-from contended.kernel.variants import Case, Run, Variant
+from contended.kernel.variants import GuestRun, KernelCase, Variant
 from contended.profile import assemble, output, plugin, symbolize
 from contended.profile import query as metrics
 from contended.profile.assemble import NoRegion
@@ -80,13 +79,9 @@ def profile(
 
 
 def profile_kernel(
-    kernel: build.Kernel, variant: Variant, run: Run, *, vcpus: int = 0, quantum: int = 0
+    kernel: build.Kernel, variant: Variant, run: GuestRun, *, vcpus: int = 0, quantum: int = 0
 ) -> list[Profile]:
-    """Boot one kernel under the profiler; a profile for each result of the workload.
-
-    Raises:
-        ContendedError: as in `profile`.
-    """
+    """Boot one kernel under the profiler; a profile for each result of the workload."""
     if vcpus >= plugin.MAX_VCPUS:
         raise UsageError(f"{vcpus} vCPUs: the profiler knows at most {plugin.MAX_VCPUS - 1}")
     emulator = plugin.find("system")
@@ -96,16 +91,12 @@ def profile_kernel(
     with Image(kernel.vmlinux) as image, tempfile.TemporaryDirectory(prefix="contended-") as work:
         watched = watched_addresses(image, run.watch)
         out = Path(work) / "profile.json"
-        machine = qemu.Boot(
+        description = qemu.Boot(
             kernel=kernel,
             # One more for the kernel's chores: its timer ticks come as the host's clock says, and
             # would make the worker on that CPU slower, and the counts vary with the host's load.
             vcpus=vcpus + 1 if vcpus > 1 else 1,
-            args={
-                "run": run.workload,
-                **{k: str(v) for k, v in run.args.items()},
-                **({"spare": "1"} if vcpus > 1 else {}),
-            },
+            args={**run.told(), **({"spare": "1"} if vcpus > 1 else {})},
             cmdline=" ".join(filter(None, (CMDLINE, variant.cmdline, run.cmdline))),
             accel="tcg",
             deadline_s=DEADLINE_S,
@@ -123,33 +114,24 @@ def profile_kernel(
             waits=0,
             escapes=0,
         )
-        return _listen(machine, image, out, variant.name, provenance, watched)
-
-
-def _listen(
-    description: qemu.Boot,
-    image: Image,
-    out: Path,
-    variant: str,
-    provenance: Provenance,
-    watched: Mapping[int, str],
-) -> list[Profile]:
-    results: list[dict[str, Any]] = []
-    found: list[Profile] | None = None
-    with vm.Machine(description) as machine:
-        for line in machine.lines():
-            if line["type"] == "hello":
-                assemble.check_build(image.build_id, str(line.get("build_id", "")))
-            elif line["type"] == "error":
-                raise vm.GuestError(f"the guest says: {line.get('what', '?')}", machine.console)
-            elif line["type"] == "result":
-                results.append(line)
-            elif line["type"] == "hold":
-                resolver = Resolver(image, Monitor(machine.qmp), description.vcpus)
-                found = name_regions(out, results, image, resolver, variant, provenance, watched)
-                machine.send(b"\n")
+        results: list[dict[str, Any]] = []
+        found: list[Profile] | None = None
+        with vm.VirtualMachine(description) as machine:
+            for line in machine.lines():
+                if line["type"] == "hello":
+                    assemble.check_build(image.build_id, str(line.get("build_id", "")))
+                elif line["type"] == "error":
+                    raise vm.GuestError(f"the guest says: {line.get('what', '?')}", machine.console)
+                elif line["type"] == "result":
+                    results.append(line)
+                elif line["type"] == "hold":
+                    resolver = Resolver(image, Monitor(machine.qmp), description.vcpus)
+                    found = name_regions(
+                        out, results, image, resolver, variant.name, provenance, watched
+                    )
+                    machine.send(b"\n")
     if found is None:
-        raise NoRegion(f"{variant}: the guest ended before it could be looked at: no table")
+        raise NoRegion(f"{variant.name}: the guest ended before it could be looked at: no table")
     return found
 
 
@@ -164,9 +146,8 @@ def name_regions(
 ) -> list[Profile]:
     """The regions of a profiler's output as profiles, one for each of the guest's results.
 
-    Raises:
-        NoRegion: there are none, or not as many as there are results.
-        output.BadReport: the output is damaged or another version's.
+    Raises NoRegion if there are none, or not as many as there are results, and output.BadReport if
+    the output is damaged or another version's.
     """
     if not out.exists():
         raise NoRegion(f"{variant}: the workload never finished a measured region: no table")
@@ -183,7 +164,7 @@ def name_regions(
             label=_label(result, results),
             size=int(result.get("size") or 0),
             provenance=provenance,
-            frames=partial(symbolize.frames, image, cache=tree.cache_dir() / "kernel" / "symbols"),
+            frames=partial(symbolize.frames, image, cache=store.cache() / "symbols"),
             names=partial(symbolize.names, image),
             resolve=resolver.at if resolver else None,
             watched=watched,
@@ -194,62 +175,51 @@ def name_regions(
 
 def _label(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
     """As in the lab's metrics: the label, with the size where there are several of it."""
-    label, size = str(result.get("label", "")), result.get("size")
+    label = str(result.get("label", ""))
     same = [r for r in results if str(r.get("label", "")) == label]
-    return f"{label}@{size}" if len(same) > 1 else label
+    return f"{label}@{result.get('size')}" if len(same) > 1 else label
 
 
 def watched_addresses(image: Image, wanted: Sequence[str]) -> dict[int, str]:
     """The addresses of functions ("f"), calls in them ("f>g") and slow paths ("slow(lockref)").
 
-    A slow path's functions that the kernel does not have are left out.
-
-    Raises:
-        UsageError: a function that it does not have, or a call that a function does not make.
+    A slow path's functions that the kernel does not have are left out. Raises UsageError for
+    another function that it does not have, or a call that a function does not make.
     """
     found: dict[int, str] = {}
     for text in wanted:
+        pairs = [text.partition(">")[::2]]
         if text.startswith("slow(") and text.endswith(")"):
             if text[5:-1] not in metrics.SLOW:
                 raise UsageError(f"no slow path {text!r}; there are: {', '.join(metrics.SLOW)}")
-            for function, callee in metrics.watch(text[5:-1]):
-                if image.has(function):
-                    found |= _addresses(image, function, callee, text)
-        else:
-            function, _, callee = text.partition(">")
-            found |= _addresses(image, function, callee, text)
+            pairs = [pair for pair in metrics.watch(text[5:-1]) if image.has(pair[0])]
+        for function, callee in pairs:
+            if not callee:
+                found[image.symbol(function).address] = function
+                continue
+            calls = image.calls(function, callee)
+            if not calls:
+                raise UsageError(
+                    f"watch {text!r}: {function} does not call {callee} in this kernel"
+                )
+            found |= dict.fromkeys(calls, f"{function}>{callee}")
     return found
 
 
-def _addresses(image: Image, function: str, callee: str, text: str) -> dict[int, str]:
-    if not callee:
-        return {image.symbol(function).address: function}
-    calls = image.calls(function, callee)
-    if not calls:
-        raise UsageError(f"watch {text!r}: {function} does not call {callee} in this kernel")
-    return dict.fromkeys(calls, f"{function}>{callee}")
-
-
-def choose_variants(case: Case, wanted: Sequence[str] | None) -> list[Variant]:
-    """The variants of these names, or before and after, or all.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
+def choose_variants(case: KernelCase, wanted: Sequence[str] | None) -> list[Variant]:
+    """The variants of these names, or before and after, or all; raises UsageError as `pick`."""
     usual = [name for name in ("before", "after") if name in case.variants]
     return case.pick(wanted or usual or case.variants)
 
 
-def choose_run(case: Case, name: str | None = None) -> Run:
+def choose_run(case: KernelCase, name: str | None = None) -> GuestRun:
     """The run of that name, or the first to be profiled, or the first that can be.
 
-    Raises:
-        UsageError: there is none.
+    Raises UsageError if there is none.
     """
     if name is not None:
         return case.pick_runs([name])[0]
     runs = [run for run in case.runs.values() if not run.icount]
-    meant = [run for run in runs if run.profile]
-    if runs:
-        return (meant or runs)[0]
-    raise UsageError(f"{case.slug} has no run that can be profiled")
+    if not runs:
+        raise UsageError(f"{case.slug} has no run that can be profiled")
+    return next((run for run in runs if run.profile), runs[0])

@@ -12,7 +12,7 @@ import shutil
 from functools import partial
 
 from contended.errors import ContendedError
-from contended.kernel import build, plan, record, run, variants
+from contended.kernel import build, plan, qemu, record, run, variants
 from contended.kernel.outcomes import STALL
 from contended.kernel.qemu import LostVm
 from contended.kernel.record import BootRecord, KernelRun, OutcomeRecord
@@ -37,7 +37,7 @@ def command(slug: str) -> str:
 
 def missing(slug: str) -> str:
     """Why a chapter cannot run the case's kernels now, in a few words; empty if it can."""
-    if shutil.which("qemu-system-x86_64") is None:
+    if shutil.which(qemu.QEMU) is None:
         return "QEMU is not installed"
     try:
         wanted = plan.of(slug, smoke=False, runs=_live(slug)).kernels
@@ -58,23 +58,21 @@ def outcomes(slug: str) -> KernelRun:
     With `CONTENDED_RECORD=1` in the environment everything is run, on a larger machine, and becomes
     the reference run; with `CONTENDED_RECORDED=1` nothing is booted.
 
-    An outcome that rests on time, and does not hold in a live run, is named in a box; the others
-    must hold.
-
-    Raises:
-        ContendedError: an outcome did not hold that does not rest on time, or any outcome in what
-            was to become the reference run.
+    An outcome that rests on time, and does not hold in a live run, is named in a box. Raises
+    ContendedError if another one does not hold, or any in what was to become the reference run.
     """
     if lesson.from_records():
         return recorded(slug)
-    why = missing(slug)
-    if why:
+    if why := missing(slug):
         text = (
             f"{why[0].upper()}{why[1:]}. What follows is the reference run "
             f"results/{slug}/kernel.json. To run it here: {command(slug)} (builds what is missing "
             "in some minutes; see The kernel lab)."
         )
-        _show(Box("Not booted on this machine", text))
+        # the book's: measuring does without
+        from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
+
+        display(Box("Not booted on this machine", text))  # type: ignore[no-untyped-call]
         return recorded(slug)
     if os.environ.get(claims.RECORD) == "1":
         done = run.run(slug, vcpus=REFERENCE_VCPUS)
@@ -88,17 +86,15 @@ def outcomes(slug: str) -> KernelRun:
         return _instead(slug, str(lost))
     # Some wrong fixes are expected to fail: a boot is looked into only where an outcome missed.
     suspects = [] if done.held else done.boots
-    starved = [why for boot in suspects if (why := _starved(boot))]
-    if starved:
-        return _instead(slug, "; ".join(starved))
-    failed = [f"{b.variant}, run {b.run}: {b.failed}" for b in suspects if b.failed]
+    if starved := "; ".join(filter(None, map(_starved, suspects))):
+        return _instead(slug, starved)
     claims.remember(done, partial(recorded, slug))
     for each in done.outcomes:
         if each.timed:
             claims.show(_claim(each, slug))
     missed = [each for each in done.outcomes if not each.held]
     broken = [miss for miss, each in zip(done.misses, missed, strict=True) if not each.timed]
-    broken += failed if not broken else []
+    broken = broken or [f"{b.variant}, run {b.run}: {b.failed}" for b in suspects if b.failed]
     if broken:
         raise ContendedError(
             f"{slug}: {'; '.join(broken)}. No busy host explains that; see more with: "
@@ -114,34 +110,27 @@ def _live(slug: str) -> list[str]:
 
 def _starved(boot: BootRecord) -> str:
     """What shows that a guest did not get its host's processors; empty if nothing does."""
+    sign = next((line for line in boot.splats if STALL.search(line)), "")
     if boot.failed.startswith("hang"):
-        return f"{boot.variant}, run {boot.run}: not done at the deadline"
-    stall = next((line for line in boot.splats if STALL.search(line)), "")
-    return f"{boot.variant}, run {boot.run}: {stall}" if stall else ""
+        sign = "not done at the deadline"
+    return f"{boot.variant}, run {boot.run}: {sign}" if sign else ""
 
 
 def _instead(slug: str, why: str) -> KernelRun:
     """The reference run in place of one that the host did not let finish, below a claim's box."""
     expected = f"the kernels of {slug} come to their end within their deadlines"
-    claims.show(
-        Claim(
-            expected=expected,
-            holds=False,
-            seen=f"{why}; what follows is the reference run results/{slug}/kernel.json",
-            advice=claims.WITH_KERNELS,
-        )
-    )
+    seen = f"{why}; what follows is the reference run results/{slug}/kernel.json"
+    claims.show(Claim(expected=expected, holds=False, seen=seen, advice=claims.WITH_KERNELS))
     return recorded(slug)
 
 
 def _claim(seen: OutcomeRecord, slug: str) -> Claim:
     beside = ""
-    if not seen.held:
-        kept = [
-            one for one in recorded(slug).outcomes
-            if (one.variant, one.run, one.metric) == (seen.variant, seen.run, seen.metric)
-        ]  # fmt: skip
-        beside = number(kept[0].seen) if kept and isinstance(kept[0].seen, float) else ""
+    for each in [] if seen.held else recorded(slug).outcomes:
+        same = (each.variant, each.run, each.metric) == (seen.variant, seen.run, seen.metric)
+        if same and isinstance(each.seen, float):
+            beside = number(each.seen)
+            break
     return Claim(
         expected=f"{seen.variant}: {seen.expected} ({seen.condition})",
         holds=seen.held,
@@ -149,13 +138,6 @@ def _claim(seen: OutcomeRecord, slug: str) -> Claim:
         recorded=beside,
         advice=f"{claims.WITH_KERNELS} With the spread: {command(slug)} --repeats 5.",
     )
-
-
-def _show(box: Box) -> None:
-    # the book's: measuring does without
-    from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
-
-    display(box)  # type: ignore[no-untyped-call]
 
 
 def recorded(slug: str) -> KernelRun:
@@ -166,11 +148,7 @@ def recorded(slug: str) -> KernelRun:
 def profiles(slug: str, name: str = "") -> Profiles:
     """The recorded profiles of a case: what its cache lines did, before and after.
 
-    Args:
-        slug: The case.
-        name: Which, if there are several records: `results/<slug>/c2c-<name>.json`.
-
-    Raises:
-        ContendedError: there is no such record, or it is damaged.
+    Of several records the one of that name: `results/<slug>/c2c-<name>.json`. Raises ContendedError
+    if there is none, or it is damaged.
     """
     return saved.load(lesson.reference(f"{slug}/c2c" + (f"-{name}" if name else "")))

@@ -38,8 +38,7 @@ def tsc_khz() -> int | None:
         for _ in range(20):
             before, now, after = read(), time.monotonic_ns(), read()
             tries.append((after - before, (before + after) // 2, now))
-        _, ticks, now = min(tries)
-        return ticks, now
+        return min(tries)[1:]
 
     first_ticks, first_ns = both()
     time.sleep(_INTERVAL_S)

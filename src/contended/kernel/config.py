@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 from contended.errors import ContendedError, UsageError
-from contended.kernel import variants
-from contended.kernel.source import Source
+from contended.kernel import store, variants
+from contended.kernel.source import KernelSource
 
 _LAYERS = {"base": ("base",), "debug": ("base", "debug"), "up": ("base", "debug", "up")}
+_MEDDLING = re.compile(
+    r"(MAKE|MAKEFLAGS|MFLAGS|GNUMAKEFLAGS|MAKELEVEL|MAKEFILES|MAKEOVERRIDES|ARCH|CROSS_COMPILE"
+    r"|LLVM|CC|LD|AS|CFLAGS|CPPFLAGS|LDFLAGS|HOST\w+|K[A-Z]+FLAGS|KCONFIG_\w+|KBUILD_\w+"
+    r"|INSTALL_\w+|O|V|W|C|M)"
+)
 
 
 def options(config: str) -> dict[str, str]:
-    """What a configuration asks for: each option's name, without `CONFIG_`, and its value.
+    """What a configuration asks for: options without `CONFIG_`, and their values; `n` is off.
 
-    An option that must be off has the value `n`. Later fragments win over earlier ones.
-
-    Raises:
-        UsageError: there is no such configuration, or a line of a fragment is none of kconfig's.
+    Later fragments win over earlier ones. Raises UsageError if there is no such configuration, or a
+    line of a fragment is none of kconfig's.
     """
     if config not in _LAYERS:
         raise UsageError(f"no configuration {config!r}; there are: {', '.join(_LAYERS)}")
@@ -46,27 +48,13 @@ def options(config: str) -> dict[str, str]:
     return found
 
 
-def fragment(config: str) -> str:
-    """The lines that are merged over tinyconfig's."""
-    return "".join(
-        f"# CONFIG_{name} is not set\n" if value == "n" else f"CONFIG_{name}={value}\n"
-        for name, value in options(config).items()
-    )
-
-
 def environment() -> dict[str, str]:
     """The environment of the kernel's make: nothing in it changes what is built.
 
     A kernel names neither the machine nor the user nor the time at which it was built.
     """
-    meddling = re.compile(
-        r"(MAKE|MAKEFLAGS|MFLAGS|GNUMAKEFLAGS|MAKELEVEL|MAKEFILES|MAKEOVERRIDES|ARCH|CROSS_COMPILE"
-        r"|LLVM|CC|LD|AS|CFLAGS|CPPFLAGS|LDFLAGS|HOST\w+|K[A-Z]+FLAGS|KCONFIG_\w+|KBUILD_\w+"
-        r"|INSTALL_\w+|O|V|W|C|M)"
-    )
-    kept = {name: value for name, value in os.environ.items() if not meddling.fullmatch(name)}
     return {
-        **kept,
+        **{name: value for name, value in os.environ.items() if not _MEDDLING.fullmatch(name)},
         "LC_ALL": "C",
         "KBUILD_BUILD_TIMESTAMP": "Thu Jan  1 00:00:00 UTC 1970",
         "KBUILD_BUILD_USER": "contended",
@@ -86,31 +74,20 @@ def flags(config: str) -> list[str]:
     return ["KCFLAGS=-fno-var-tracking -fno-var-tracking-assignments"]
 
 
-def make(source: Source, build_dir: Path, *arguments: str) -> list[str]:
+def make(source: KernelSource, build_dir: Path, *arguments: str) -> list[str]:
     """The command that makes something in a build folder."""
     # An empty LOCALVERSION keeps git's opinion of a surrounding repository out of the version.
-    return ["make", "-C", str(source.tree), f"O={build_dir}", "ARCH=x86_64", "LOCALVERSION=",
-            *arguments]  # fmt: skip
+    fixed = ("ARCH=x86_64", "LOCALVERSION=")
+    return ["make", "-C", str(source.tree), f"O={build_dir}", *fixed, *arguments]
 
 
-def write(source: Source, config: str, build_dir: Path) -> None:
-    """Configure a build folder.
-
-    Raises:
-        ContendedError: kconfig fails, or an option does not come out as asked for.
-    """
+def write(source: KernelSource, config: str, build_dir: Path) -> None:
+    """Configure a build folder; raises ContendedError if an option does not come out as asked."""
     build_dir.mkdir(parents=True, exist_ok=True)
     file = build_dir / ".config"
+    wanted = options(config)
     for goal in ("tinyconfig", "olddefconfig"):
-        done = subprocess.run(
-            make(source, build_dir, "--silent", goal),
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        done = store.ask(make(source, build_dir, "--silent", goal), env=environment())
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "make" not in line.split(":")[0]]
             error = ContendedError(f"make {goal} fails: {next(iter(lines), 'no reason given')}")
@@ -118,19 +95,17 @@ def write(source: Source, config: str, build_dir: Path) -> None:
             raise error
         if goal == "tinyconfig":
             with file.open("a") as stream:
-                stream.write(fragment(config))
-    if dropped := differences(options(config), file.read_text()):
-        raise ContendedError(
-            f"Linux {source.version} has no configuration {config!r} as asked for: "
-            + ", ".join(dropped)
-        )
-
-
-def differences(wanted: dict[str, str], text: str) -> list[str]:
-    """What a .config does not say as it was asked to."""
-    got = dict(re.findall(r"^CONFIG_(\w+)=(.*)$", text, re.M))
-    return [
+                for name, value in wanted.items():
+                    off = f"# CONFIG_{name} is not set\n"
+                    stream.write(off if value == "n" else f"CONFIG_{name}={value}\n")
+    got = dict(re.findall(r"^CONFIG_(\w+)=(.*)$", file.read_text(), re.M))
+    dropped = [
         f"{name} is {got.get(name, 'n')} instead of {value}"
         for name, value in wanted.items()
         if got.get(name, "n") != value
     ]
+    if dropped:
+        raise ContendedError(
+            f"Linux {source.version} has no configuration {config!r} as asked for: "
+            + ", ".join(dropped)
+        )

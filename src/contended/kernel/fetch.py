@@ -16,7 +16,7 @@ import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,8 +28,6 @@ BYTES = 400_000_000
 
 TIMEOUT_S = 60.0
 """How long a server may say nothing."""
-
-_Say = Callable[[str], None]
 
 
 def fetched() -> Path | None:
@@ -57,15 +55,9 @@ def forget(tarball: Path) -> None:
 
 
 def check(address: str | None, sha256: str | None) -> None:
-    """See that a call makes sense, before anything is done.
+    """See that `url` could be called so or, without an address, that this system has apt.
 
-    Args:
-        address: Of a tarball; None: Debian's package is meant.
-        sha256: What the tarball must have.
-
-    Raises:
-        UsageError: it does not.
-        ContendedError: Debian's package is meant and this system has no apt.
+    Raises UsageError or ContendedError before anything is done.
     """
     if (address is None) != (sha256 is None):
         raise UsageError("--url and --sha256 belong together: a tarball is checked, or not used")
@@ -78,28 +70,26 @@ def check(address: str | None, sha256: str | None) -> None:
         raise UsageError(f"--url {address!r}: it must begin with https://, http://, ftp or file://")
 
 
-def debian(package: str, upstream: str, say: _Say) -> Path:
-    """Debian's package with the kernel's source.
+def debian(package: str, upstream: str, say: store.Say) -> Path:
+    """The tarball in Debian's package, of the upstream version if the mirror has several.
 
-    Args:
-        package: Its name; a tarball in /usr/src is what is wanted of it.
-        upstream: The version to take if the mirror has several.
-        say: Told what is fetched, and from where.
-
-    Returns:
-        The tarball, in the cache.
-
-    Raises:
-        ContendedError: there is no apt, no mirror can be reached, a signature is wrong, or the disk
-            is full.
+    Raises ContendedError if no mirror can be reached, a signature is wrong, or the disk is full.
     """
-    aptroot.check()
     tried: list[str] = []
     for mirror in aptroot.mirrors():
         try:
             with _making(_place() / package, say) as work:
                 if work:
-                    _from_mirror(mirror, package, upstream, work, say)
+                    scratch = work / "apt"
+                    scratch.mkdir()
+                    files, about = aptroot.get(scratch, mirror, package, upstream, say)
+                    tarball = min(files.glob("usr/src/*.tar.*"), default=None)
+                    if tarball is None:
+                        what = f"{package} {about['version']}"
+                        raise ContendedError(f"{what} holds no tarball in /usr/src")
+                    tarball.rename(work / tarball.name)
+                    shutil.rmtree(scratch)
+                    _note(work, **about)
             return _tarball(_place() / package)
         except aptroot.AptError as error:
             tried.append(str(error))
@@ -109,90 +99,54 @@ def debian(package: str, upstream: str, say: _Say) -> Path:
     )
 
 
-def _from_mirror(
-    mirror: aptroot.Mirror, package: str, upstream: str, work: Path, say: _Say
-) -> None:
-    scratch = work / "apt"
-    scratch.mkdir()
-    root = aptroot.Root(scratch, mirror)
-    root.update()
-    archive = root.look_up(package, upstream)
-    say(f"getting {package} {archive.version} ({archive.size / 1e6:.0f} MB) from {mirror}")
-    files = root.download(package, archive.version)
-    tarball = next(iter(sorted(files.glob("usr/src/*.tar.*"))), None)
-    if tarball is None:
-        raise ContendedError(f"{package} {archive.version} holds no tarball in /usr/src")
-    tarball.rename(work / tarball.name)
-    shutil.rmtree(scratch)
-    _note(
-        work, package=package, version=archive.version, url=archive.address, sha256=archive.sha256
-    )
+def url(address: str, sha256: str, say: store.Say) -> Path:
+    """A tarball from anywhere, in the cache; its address and SHA-256 must have passed `check`.
 
-
-def url(address: str, sha256: str, say: _Say) -> Path:
-    """A tarball from anywhere.
-
-    Args:
-        address: Its URL.
-        sha256: What it must have.
-        say: Told what is fetched.
-
-    Returns:
-        The tarball, in the cache.
-
-    Raises:
-        UsageError: the call makes no sense.
-        ContendedError: it cannot be fetched, has another SHA-256, or the disk is full.
+    Raises ContendedError if it cannot be fetched, has another SHA-256, or the disk is full.
     """
-    check(address, sha256)
     sha256 = sha256.lower()
     home = _place() / f"sha256-{sha256[:32]}"
     with _making(home, say) as work:
         if work is None:
             home.touch()  # now the one that was asked for last
-            return _tarball(home)
-        name = Path(urllib.parse.urlsplit(address).path).name
-        name = name if re.search(r"\.tar\.\w+$", name) else "linux.tar.xz"
-        shown = re.sub(r"//[^/@]*@", "//", address)
-        say(f"getting {shown}")
-        seen = _download(address, shown, work / name)
-        if seen != sha256:
-            raise ContendedError(
-                f"{shown} has SHA-256 {seen}, not the {sha256} that was given: nothing was kept"
-            )
-        _note(work, url=shown, sha256=sha256)
+        else:
+            name = Path(urllib.parse.urlsplit(address).path).name
+            name = name if re.search(r"\.tar\.\w+$", name) else "linux.tar.xz"
+            shown = re.sub(r"//[^/@]*@", "//", address)
+            say(f"getting {shown}")
+            digest = hashlib.sha256()
+            with (work / name).open("wb") as stream:
+                for chunk in _chunks(address, shown):
+                    digest.update(chunk)
+                    stream.write(chunk)
+            if (seen := digest.hexdigest()) != sha256:
+                raise ContendedError(
+                    f"{shown} has SHA-256 {seen}, not the {sha256} that was given: nothing was kept"
+                )
+            _note(work, url=shown, sha256=sha256)
     return _tarball(home)
 
 
-def _download(address: str, shown: str, file: Path) -> str:
-    digest = hashlib.sha256()
+def _chunks(address: str, shown: str) -> Iterator[bytes]:
+    """What is at an address; its errors are the network's, and not the disk's."""
     try:
-        answer = urllib.request.urlopen(address, timeout=TIMEOUT_S)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise ContendedError(f"cannot get {shown}: {error}") from error
+        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer:
+            length = left = answer.length
+            while chunk := answer.read(1 << 20):
+                left = left and left - len(chunk)
+                yield chunk
     except (OSError, ValueError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", error)
+        reason: object = getattr(error, "reason", error)
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+            reason = error
         raise ContendedError(f"cannot get {shown}: {reason}") from error
-    with answer, file.open("wb") as stream:
-        length, left = answer.length, answer.length
-        while True:
-            try:
-                chunk = answer.read(1 << 20)
-            except (OSError, http.client.HTTPException) as error:
-                raise ContendedError(f"cannot get {shown}: {error}") from error
-            if not chunk:
-                break
-            left = left - len(chunk) if left is not None else None
-            digest.update(chunk)
-            stream.write(chunk)
     if left:
         raise ContendedError(f"cannot get {shown}: it ended {left} bytes short of {length}")
-    return digest.hexdigest()
 
 
 @contextmanager
-def _making(home: Path, say: _Say) -> Iterator[Path | None]:
+def _making(home: Path, say: store.Say) -> Iterator[Path | None]:
     """As `store.making`; what the disk refuses is said in a line."""
     try:
         with store.making(home, say) as work:
@@ -208,7 +162,7 @@ def _place() -> Path:
 
 
 def _tarball(home: Path) -> Path:
-    return next(iter(sorted(home.glob("*.tar.*"))))
+    return min(home.glob("*.tar.*"))
 
 
 def _note(work: Path, **origin: str) -> None:

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from contended import records, tree
+from contended import records
 from contended.errors import ContendedError, UsageError
-from contended.kernel import qemu
+from contended.kernel import qemu, store
 from contended.kernel.qemu import Boot, LostVm
-from contended.kernel.vm import ENDED, GuestHang, GuestTrouble, Machine
+from contended.kernel.vm import ENDED, GuestHang, GuestTrouble, VirtualMachine
 from contended.records import Record
 
 DEVICE = Path("/dev/kvm")
@@ -32,31 +32,22 @@ class NoKvm(ContendedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Whether KVM works, and if not, why."""
+class Answer(Record):
+    """Whether KVM works, and if not, why; `key` says of which start of the host and which QEMU."""
 
     works: bool
     why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept(Record):
-    """An answer, and of which start of the host and which QEMU it is."""
-
-    key: str
-    works: bool
-    why: str
+    key: str = ""
 
 
 _ANSWERS: dict[str, Answer] = {}
 
 
 def choose(boot: Boot) -> tuple[Literal["tcg", "kvm"], str]:
-    """How a machine is to run, `tcg` or `kvm`, and a note on why not KVM.
+    """How a machine is to run, and a note on why not KVM, if there is something to say.
 
-    Raises:
-        NoKvm: KVM is asked for and does not work.
-        UsageError: KVM is asked for where instructions are to be counted.
+    Raises NoKvm if KVM is asked for and does not work, UsageError if it is asked for where
+    instructions are to be counted.
     """
     if boot.accel not in ("auto", "tcg", "kvm"):
         raise UsageError(f"no accelerator {boot.accel!r}; there are: auto, tcg, kvm")
@@ -82,29 +73,32 @@ def probe(boot: Boot) -> Answer:
         return Answer(False, "there is no /dev/kvm")
     if not os.access(DEVICE, os.R_OK | os.W_OK):
         return Answer(False, "/dev/kvm may not be opened (its group may: usermod -aG kvm)")
-    key = _key()
+    key, file = _key(), store.cache() / "kvm.json"
     if key not in _ANSWERS:
-        known = _remembered(key)
-        if known is None:
+        known = Answer(False)
+        with suppress(OSError, ValueError):  # no memory, or not ours: find out again
+            known = records.adapter(Answer).validate_json(file.read_bytes())
+        if known.key != key:
             known, certain = _try(boot)
             if not certain:
                 return known
-            _remember(key, known)
+            known = replace(known, key=key)
+            with suppress(OSError, ContendedError):  # asking again costs seconds, and no more
+                file.parent.mkdir(parents=True, exist_ok=True)
+                known.save(file)
         _ANSWERS[key] = known
     return _ANSWERS[key]
 
 
 def _try(boot: Boot) -> tuple[Answer, bool]:
     """Boot; the answer, and whether it is one about KVM rather than about this kernel."""
-    trial = replace(
-        boot, vcpus=min(boot.vcpus, 2), args={"run": "list"}, hold=False, cmdline="",
-        deadline_s=DEADLINE_S,
-    )  # fmt: skip
+    vcpus = min(boot.vcpus, 2)
+    args = {"run": "list"}
+    trial = replace(boot, vcpus=vcpus, args=args, hold=False, cmdline="", deadline_s=DEADLINE_S)
     try:
-        with Machine(trial, "kvm") as machine:
-            for line in machine.lines():
-                if line["type"] == "hello":
-                    return Answer(True), True
+        with VirtualMachine(trial, "kvm") as machine:
+            next(machine.lines())
+            return Answer(True), True
     except GuestHang:
         reason = f"/dev/kvm opens but the guest did not start within {DEADLINE_S:.0f} s"
         return Answer(False, reason), True
@@ -113,7 +107,6 @@ def _try(boot: Boot) -> tuple[Answer, bool]:
         return Answer(False, f"/dev/kvm opens but QEMU fails with it: {how}"), True
     except GuestTrouble as trouble:
         return Answer(False, f"the kernel does not start with KVM ({trouble})"), False
-    return Answer(False, "the guest said nothing with KVM"), False
 
 
 def _key() -> str:
@@ -124,21 +117,3 @@ def _key() -> str:
         host = str(os.getpid())
     text = "\n".join((host, qemu.find(), qemu.version(), qemu.MACHINE))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _file() -> Path:
-    return tree.cache_dir() / "kernel" / "kvm.json"
-
-
-def _remembered(key: str) -> Answer | None:
-    try:
-        kept: _Kept = records.adapter(_Kept).validate_json(_file().read_bytes())
-    except (OSError, ValueError):
-        return None  # no memory, or not ours: find out again
-    return Answer(kept.works, kept.why) if kept.key == key else None
-
-
-def _remember(key: str, answer: Answer) -> None:
-    with suppress(OSError, ContendedError):  # asking again costs seconds, and no more
-        _file().parent.mkdir(parents=True, exist_ok=True)
-        _Kept(key, answer.works, answer.why).save(_file())

@@ -28,9 +28,8 @@ class LayoutError(ContendedError):
 def check(variant: Variant, vmlinux: Path) -> None:
     """See that structs lie as a variant says; the answer is kept beside the kernel.
 
-    Raises:
-        LayoutError: one does not; the message gives the offsets.
-        ContendedError: the file has no debug information, or lacks a struct or a member.
+    Raises LayoutError, with the offsets, if not; ContendedError if the file has no debug
+    information, or lacks a struct or a member.
     """
     if not variant.layout:
         return
@@ -48,11 +47,7 @@ def check(variant: Variant, vmlinux: Path) -> None:
 
 
 def problem(image: Image, name: str, wanted: Layout) -> str:
-    """In what a struct does not lie as it should, with its offsets; empty if it does.
-
-    Raises:
-        ContendedError: no debug information, or no such struct or member.
-    """
+    """In what a struct does not lie as it should, with its offsets; empty if it does."""
     found = image.type(name)
     bad = []
     if wanted.size is not None and found.size != wanted.size:

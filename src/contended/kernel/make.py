@@ -15,7 +15,7 @@ from pathlib import Path
 
 from contended.errors import ContendedError
 from contended.kernel import config as configuration
-from contended.kernel.source import Source
+from contended.kernel.source import KernelSource
 from contended.kernel.store import need_space
 
 Progress = Callable[[str, int, int], None]
@@ -42,7 +42,7 @@ class Target:
     """What is made: its name for messages, of which source, by which configuration, and where."""
 
     name: str
-    source: Source
+    source: KernelSource
     config: str
     objects: Path
 
@@ -89,17 +89,20 @@ def run(
             elif re.match(r"  LD +(vmlinux|\.tmp_vmlinux)", line):
                 report(f"{name}: linking", done, expected)
             if (warning := _diagnostic(tree, line, "warning")) and warning[0] in patched:
-                error = BuildError(f"{name} does not compile without a warning: {warning[1]}")
-                error.add_note("\n".join(said[-20:]))
-                raise error
+                problem = f"{name} does not compile without a warning: {warning[1]}"
+                raise _error(problem, said[-20:])
         process.wait()
     if process.returncode:
         # A full disk shows in many ways, most of them less clear than this.
         for where in (target.objects.parent, Path(tempfile.gettempdir())):
             need_space(where, 20_000_000, "a build")
-        error = BuildError(f"{name} does not compile: {_reason(tree, said)}")
-        error.add_note("\n".join(said[-40:]))
-        raise error
+        raise _error(f"{name} does not compile: {_reason(tree, said)}", said[-40:])
+
+
+def _error(message: str, said: Sequence[str]) -> BuildError:
+    error = BuildError(message)
+    error.add_note("\n".join(said))
+    return error
 
 
 def _reason(tree: Path, said: Sequence[str]) -> str:

@@ -17,15 +17,9 @@ from pathlib import Path
 
 
 def entries(root: Path, without: Collection[str] = ()) -> Iterator[tuple[str, os.stat_result]]:
-    """All that is under a folder, folders before what is in them, in a fixed order.
+    """All paths under a folder, in a fixed order with folders first, and what `lstat` says of them.
 
-    Args:
-        root: The folder.
-        without: Patterns (as of `fnmatch`) of paths relative to it that are left out, with all that
-            is in them.
-
-    Yields:
-        Paths relative to it, and what `lstat` says of them.
+    Paths that match one of the `fnmatch` patterns `without` are left out, with all that is in them.
     """
     todo = [""]
     while todo:
@@ -50,44 +44,25 @@ def digest(root: Path, without: Collection[str] = ()) -> str:
     return running.hexdigest()[:32]
 
 
-def sync(source: Path, target: Path, without: Collection[str] = ()) -> int:
-    """Make `target` the image of `source`.
-
-    What is left out of the source is removed from the target.
-
-    Returns:
-        The number of files that were copied.
-    """
+def sync(source: Path, target: Path, without: Collection[str] = ()) -> None:
+    """Make `target` the image of `source`; what is left out of this is removed from that."""
     target.mkdir(parents=True, exist_ok=True)
-    wanted = dict(entries(source, without))
-    there = dict(entries(target))
-    for path in there.keys() - wanted.keys():
-        _remove(target / path)
-    copied = 0
+    wanted, there = dict(entries(source, without)), dict(entries(target))
+    for path, old in there.items():
+        if path not in wanted or stat.S_IFMT(old.st_mode) != stat.S_IFMT(wanted[path].st_mode):
+            place = target / path
+            if place.is_dir() and not place.is_symlink():
+                shutil.rmtree(place)
+            else:
+                place.unlink(missing_ok=True)
     for path, seen in wanted.items():
-        old = there.get(path)
-        if old is not None and stat.S_IFMT(old.st_mode) != stat.S_IFMT(seen.st_mode):
-            _remove(target / path)
-            old = None
+        place = target / path
         if stat.S_ISDIR(seen.st_mode):
-            (target / path).mkdir(exist_ok=True)
-        elif old is None or _differ(old, seen):
-            (target / path).unlink(missing_ok=True)
-            shutil.copy2(source / path, target / path, follow_symlinks=False)
-            copied += 1
-    return copied
+            place.mkdir(exist_ok=True)
+        elif path not in there or _image(there[path]) != _image(seen):
+            place.unlink(missing_ok=True)
+            shutil.copy2(source / path, place, follow_symlinks=False)
 
 
-def _differ(one: os.stat_result, other: os.stat_result) -> bool:
-    return (one.st_size, one.st_mtime_ns, one.st_mode) != (
-        other.st_size,
-        other.st_mtime_ns,
-        other.st_mode,
-    )
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def _image(seen: os.stat_result) -> tuple[int, int, int]:
+    return seen.st_size, seen.st_mtime_ns, seen.st_mode

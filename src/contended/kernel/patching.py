@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from contended.errors import ContendedError
-from contended.kernel import patchfile
+from contended.kernel import patchfile, store
 
 TESTED = "6.1.192"
 """The version that the patches were made for; others are tried."""
@@ -28,67 +28,56 @@ def stage(tree: Path, version: str, patches: Sequence[Path], scratch: Path) -> l
     changed = [change for patch in patches for change in patchfile.read(patch)]
     names = sorted({name for change in changed for name in (change.old, change.new) if name})
     for name in names:
-        if (tree / name).is_file():
-            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(tree / name, scratch / name)
+        _copy(tree / name, scratch / name)
     for patch in patches:
-        done = subprocess.run(
+        done = store.ask(
             ["patch", "-p1", "-F0", "-N", "--no-backup-if-mismatch", "-r", "-", "-i", str(patch)],
             cwd=scratch,
-            env={**os.environ, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
         )
         if done.returncode:
-            raise _refused(version, patch, done.stdout)
-    return [name for name in names if not _same(tree / name, scratch / name)]
+            error = ContendedError(
+                f"{patch.parent.name}/{patch.name} does not apply: {_reason(done.stdout)}; "
+                f"the source is Linux {version}, the patches were tested with {TESTED}"
+            )
+            error.add_note(done.stdout.rstrip())
+            raise error
+    return [name for name in names if _content(tree / name) != _content(scratch / name)]
 
 
-def _refused(version: str, patch: Path, output: str) -> ContendedError:
+def _copy(file: Path, copy: Path) -> None:
+    if file.is_file():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, copy)
+
+
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.is_file() else None
+
+
+def _reason(output: str) -> str:
+    """Why patch(1) refused, by the first line of its output that says it."""
     file = "?"
-    what = next(iter(output.splitlines()), "no reason given")
     for line in output.splitlines():
         if match := re.match(r"(?:checking|patching) file '?([^']+?)'?$", line):
             file = match[1]
         elif match := re.match(r"Hunk #(\d+) (?:FAILED|ignored) at (\d+)", line):
-            what = f"hunk {match[1]} (line {match[2]}) of {file}"
-            break
+            return f"hunk {match[1]} (line {match[2]}) of {file}"
         elif match := re.match(r"\|\+\+\+ \w+/(\S+)", line):
-            what = f"there is no {match[1]}"
-            break
+            return f"there is no {match[1]}"
         elif "previously applied" in line:
-            what = f"{file} has this change already"
-            break
+            return f"{file} has this change already"
         elif line.startswith("patch: **** "):
-            what = line.removeprefix("patch: **** ").rstrip(".")
-            break
-    error = ContendedError(
-        f"{patch.parent.name}/{patch.name} does not apply: {what}; "
-        f"the source is Linux {version}, the patches were tested with {TESTED}"
-    )
-    error.add_note(output.rstrip())
-    return error
-
-
-def _same(one: Path, other: Path) -> bool:
-    if one.is_file() and other.is_file():
-        return one.read_bytes() == other.read_bytes()
-    return not one.exists() and not other.exists()
+            return line.removeprefix("patch: **** ").rstrip(".")
+    return next(iter(output.splitlines()), "no reason given")
 
 
 def put(tree: Path, staged: Path, changed: Sequence[str], mtime_ns: int) -> None:
     """Replace files of the tree by staged ones (or remove them), with a journal to undo it."""
-    saved = tree.parent / "saved"
+    saved, journal = tree.parent / "saved", tree.parent / "journal.json"
     shutil.rmtree(saved, ignore_errors=True)
     for name in changed:
-        if (tree / name).exists():
-            (saved / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(tree / name, saved / name)
-    journal = tree.parent / "journal.json"
+        _copy(tree / name, saved / name)
     new = journal.with_suffix(".new")
     with new.open("w") as stream:
         json.dump([[name, (tree / name).exists()] for name in changed], stream)
@@ -106,17 +95,16 @@ def put(tree: Path, staged: Path, changed: Sequence[str], mtime_ns: int) -> None
 
 def restore(tree: Path) -> None:
     """Undo what the journal says was done; safe to repeat, since it only goes when all is done."""
-    home = tree.parent
-    journal = home / "journal.json"
+    saved, journal = tree.parent / "saved", tree.parent / "journal.json"
     if journal.exists():
         for name, existed in json.loads(journal.read_text()):
             file = tree / name
             if existed:
-                shutil.copy2(home / "saved" / name, file)
+                shutil.copy2(saved / name, file)
                 continue
             file.unlink(missing_ok=True)
             for parent in file.relative_to(tree).parents:
                 with suppress(OSError):  # not empty: it was there before
                     (tree / parent).rmdir()
         journal.unlink()
-    shutil.rmtree(home / "saved", ignore_errors=True)
+    shutil.rmtree(saved, ignore_errors=True)

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from contended.kernel import variants
-from contended.kernel.variants import Case, Outcome, Run, Variant
+from contended.kernel.variants import Expectation, GuestRun, KernelCase, Variant
 
 # Nothing of it is counted or timed: whatever else is asked for, it has processors to race on.
-SMOKE = Run("smoke", "smoke", {}, vcpus=4)
+SMOKE = GuestRun("smoke", "smoke", {}, vcpus=4)
 SMOKE_DEBUG = replace(SMOKE, name="smoke-debug", config="debug")
 
 
@@ -18,8 +18,8 @@ SMOKE_DEBUG = replace(SMOKE, name="smoke-debug", config="debug")
 class Plan:
     """Which variants are booted with which runs, and what is expected of that."""
 
-    case: Case
-    boots: tuple[tuple[Variant, Run], ...]
+    case: KernelCase
+    boots: tuple[tuple[Variant, GuestRun], ...]
 
     @property
     def kernels(self) -> list[tuple[Variant, str]]:
@@ -38,16 +38,14 @@ def of(
 
     A variant that another one is compared with is booted too. The smoke set is added for every
     variant, and once more with the debugging options for right fixes, unless the case's file has
-    its own expectation of that workload with that configuration.
-
-    Raises:
-        UsageError: no such case, variant or run.
+    its own expectation of that workload with that configuration. Raises UsageError if there is no
+    such case, variant or run.
     """
     return of_case(variants.load(slug), wanted, smoke=smoke, runs=runs)
 
 
 def of_case(
-    case: Case,
+    case: KernelCase,
     wanted: Sequence[str] | None = None,
     *,
     smoke: bool = True,
@@ -56,17 +54,13 @@ def of_case(
     """`of` a case that was read already."""
     asked = [run.name for run in case.pick_runs(case.runs if runs is None else runs)]
     chosen = [one.name for one in case.pick(case.variants if wanted is None else wanted)]
-    all_runs = dict(case.runs)
     expected = [o for o in case.outcomes if o.variant in chosen and o.run in asked]
     if smoke:
-        for added, what in _smoke(case, chosen):
-            all_runs.setdefault(added.name, added)
-            expected.append(what)
-    needed: dict[tuple[str, str], None] = {}
-    for outcome in expected:
-        needed[outcome.variant, outcome.run] = None
-        if outcome.relative_to is not None:
-            needed[outcome.relative_to, outcome.run] = None
+        expected += _smoke(case, chosen)
+    all_runs = dict(case.runs)
+    for added in (SMOKE, SMOKE_DEBUG):
+        all_runs.setdefault(added.name, added)
+    needed = {(name, o.run) for o in expected for name in (o.variant, o.relative_to)}
     # Run by run, so that the variants of a run are booted next to each other.
     pairs = tuple(
         (variant, run)
@@ -77,21 +71,19 @@ def of_case(
     return Plan(replace(case, runs=all_runs, outcomes=tuple(expected)), pairs)
 
 
-def _smoke(case: Case, chosen: Sequence[str]) -> Iterator[tuple[Run, Outcome]]:
+def _smoke(case: KernelCase, chosen: Sequence[str]) -> Iterator[Expectation]:
     own = {
         (outcome.variant, case.runs[outcome.run].config)
         for outcome in case.outcomes
         if case.runs[outcome.run].workload == "smoke"
     }
+    passes = "the VFS smoke set passes"
     for name in chosen:
         if (name, "base") not in own:
-            yield SMOKE, _expect(name, SMOKE, "the VFS smoke set passes", "smoke.failed")
+            yield Expectation(name, SMOKE.name, passes, "smoke.failed", equals=0.0)
         if case.variants[name].right and (name, "debug") not in own:
-            passes = "the VFS smoke set passes with the debugging options"
-            yield SMOKE_DEBUG, _expect(name, SMOKE_DEBUG, passes, "smoke.failed")
-            silent = "and the kernel reports nothing with them"
-            yield SMOKE_DEBUG, _expect(name, SMOKE_DEBUG, silent, "splats")
-
-
-def _expect(variant: str, run: Run, expected: str, metric: str) -> Outcome:
-    return Outcome(variant, run.name, expected, metric, equals=0.0)
+            for expected, metric in (
+                (f"{passes} with the debugging options", "smoke.failed"),
+                ("and the kernel reports nothing with them", "splats"),
+            ):
+                yield Expectation(name, SMOKE_DEBUG.name, expected, metric, equals=0.0)

@@ -8,6 +8,7 @@ repeat, so that whatever changes on the host meets them all.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from contended.kernel.make import Progress
 from contended.kernel.outcomes import Failed, Report
 from contended.kernel.plan import Plan
 from contended.kernel.qemu import Accel, Boot
-from contended.kernel.record import BootRecord, KernelInfo, KernelRun, Provenance
-from contended.kernel.variants import MAX_VCPUS, Case, Run, Variant
+from contended.kernel.record import BootRecord, KernelInfo, KernelProvenance, KernelRun
+from contended.kernel.variants import MAX_VCPUS, GuestRun, KernelCase, Variant
 from contended.profile import assemble, output
 from contended.profile.saved import Profiles
 
@@ -59,22 +60,14 @@ def run(
         ContendedError: no QEMU, no source, a patch that does not apply, a build that fails.
     """
     check(vcpus, repeats)
+    what = plan.of(slug, variants, smoke=smoke, runs=runs)
     return carry_out(
-        plan.of(slug, variants, smoke=smoke, runs=runs),
-        vcpus=vcpus,
-        repeats=repeats,
-        accel=accel,
-        given=source,
-        progress=progress,
+        what, vcpus=vcpus, repeats=repeats, accel=accel, given=source, progress=progress
     )
 
 
 def check(vcpus: int, repeats: int) -> None:
-    """Refuse numbers that cannot be.
-
-    Raises:
-        UsageError: they are out of range.
-    """
+    """Refuse numbers that cannot be, by a UsageError."""
     if not 1 <= vcpus <= MAX_VCPUS:
         raise UsageError(f"{vcpus} vCPUs: give 1 to {MAX_VCPUS}")
     if repeats < 1:
@@ -92,21 +85,20 @@ def carry_out(
 ) -> KernelRun:
     """Carry out a plan; see `run`."""
     qemu.find()  # before minutes of building
-    started, clock = machine.now(), time.monotonic()
-    load = machine.load_1min()
+    started, clock, load = machine.now(), time.monotonic(), machine.load_1min()
     origin = source.find(given)
+    report_progress: Progress = progress or (lambda _what, _done, _of: None)
     kernels = {
         (variant.name, config): build.build(variant, config, origin, progress)
         for variant, config in what.kernels
     }
     records: list[BootRecord] = []
-    reports: dict[tuple[str, str], list[Report]] = {}
+    reports: dict[tuple[str, str], list[Report]] = defaultdict(list)
     planned = repeats * len(what.boots)
-    used, note = "", ""
+    used, note = "tcg", ""
     for repeat in range(repeats):
         for variant, run in what.boots:
-            if progress is not None:
-                progress(f"boot {variant.name}: {run.name}", len(records), planned)
+            report_progress(f"boot {variant.name}: {run.name}", len(records), planned)
             asked = _boot(what.case, variant, run, kernels[variant.name, run.config], vcpus, accel)
             began = time.monotonic()
             report, used_now, note_now = _report(asked, variant, run)
@@ -114,10 +106,9 @@ def carry_out(
             # What is forced by a single run, such as counting instructions, is not the choice.
             if not (run.icount or run.profile):
                 used, note = used_now, note_now
-            reports.setdefault((variant.name, run.name), []).append(report)
+            reports[variant.name, run.name].append(report)
             records.append(_record(asked, variant, run, repeat, report, used_now, seconds))
-    if progress is not None:
-        progress("done", planned, planned)
+    report_progress("done", planned, planned)
     return KernelRun(
         case=what.case.slug,
         vcpus=vcpus,
@@ -137,13 +128,13 @@ def carry_out(
         ],
         boots=records,
         outcomes=outcomes.judge(what.case, reports),
-        provenance=Provenance(
+        provenance=KernelProvenance(
             cpu=machine.cpu_model(),
             cpus_allowed=machine.allowed_cpus(),
             host_kernel=machine.this_machine().kernel,
             virtualized=machine.hypervisor(),
             qemu=qemu.version(),
-            accel=used or "tcg",
+            accel=used,
             note=note,
             source=origin.version,
             guest_compiler=cc.compiler().version,
@@ -156,8 +147,10 @@ def carry_out(
     )
 
 
-def _boot(case: Case, variant: Variant, run: Run, kernel: Kernel, vcpus: int, accel: Accel) -> Boot:
-    args = {"run": run.workload, **{name: str(value) for name, value in run.args.items()}}
+def _boot(
+    case: KernelCase, variant: Variant, run: GuestRun, kernel: Kernel, vcpus: int, accel: Accel
+) -> Boot:
+    args = run.told()
     if run.calls:
         args["calls"] = ",".join(run.calls)
     if any(o.run == run.name and o.metric == "dmesg" for o in case.outcomes):
@@ -173,37 +166,38 @@ def _boot(case: Case, variant: Variant, run: Run, kernel: Kernel, vcpus: int, ac
     )
 
 
-def _report(asked: Boot, variant: Variant, run: Run) -> tuple[Report, str, str]:
+def _report(asked: Boot, variant: Variant, run: GuestRun) -> tuple[Report, str, str]:
     """Boot; what it gave, how it ran, and why not with KVM.
 
     A guest in trouble is a finding, a lost machine is not. Under the profiler the vCPUs are the
     run's own.
     """
     accel, note = ("tcg", "") if run.profile else kvm.choose(asked)
+    report: Report
     try:
-        if not run.profile:
-            return boot.boot(asked), accel, note
-        found = tuple(c2c.profile_kernel(asked.kernel, variant, run))
-        report = Profiles(case=variant.slug, run=run.name, mode="system", profiles=found)
-        return report, accel, note
+        if run.profile:
+            found = tuple(c2c.profile_kernel(asked.kernel, variant, run))
+            report = Profiles(case=variant.slug, run=run.name, mode="system", profiles=found)
+        else:
+            report = boot.boot(asked)
     except vm.GuestTrouble as trouble:
-        failed = Failed(trouble.kind, str(trouble), trouble.console)
+        report = Failed(trouble.kind, str(trouble), trouble.console)
     except (assemble.NoRegion, output.BadReport) as nothing:
-        failed = Failed("error", str(nothing), "")
-    return failed, accel, note
+        report = Failed("error", str(nothing), "")
+    return report, accel, note
 
 
 def _record(
     asked: Boot,
     variant: Variant,
-    run: Run,
+    run: GuestRun,
     repeat: int,
     report: Report,
     accel: str,
     seconds: float,
 ) -> BootRecord:
     whole = report if isinstance(report, GuestReport) else None
-    console = report.console if isinstance(report, GuestReport | Failed) else ""
+    console = "" if isinstance(report, Profiles) else report.console
     return BootRecord(
         variant=variant.name,
         run=run.name,
@@ -216,8 +210,8 @@ def _record(
         repeat=repeat,
         accel=accel,
         build_id=asked.kernel.build_id,
-        results=[dict(result) for result in whole.results] if whole else [],
-        checks=[dict(check) for check in whole.checks] if whole else [],
+        results=whole.results if whole else [],
+        checks=whole.checks if whole else [],
         failed=f"{report.kind}: {report.reason}" if isinstance(report, Failed) else "",
         splats=outcomes.splats(console),
         excerpt=outcomes.excerpt(console),

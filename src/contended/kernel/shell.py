@@ -10,8 +10,6 @@ from __future__ import annotations
 import signal
 import sys
 import termios
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from contended.errors import UsageError
@@ -23,11 +21,7 @@ _HELP = (
 
 
 def check_terminal() -> None:
-    """A shell needs somebody to type.
-
-    Raises:
-        UsageError: standard input or output is no terminal.
-    """
+    """See that there is somebody to type; raises UsageError if not."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("a shell needs a terminal: run it without a pipe and not in a script")
 
@@ -35,15 +29,12 @@ def check_terminal() -> None:
 def interact(boot: qemu.Boot, name: str) -> int:
     """Boot, and give the terminal to the guest until it ends; QEMU's exit status.
 
-    Raises:
-        UsageError: there is no terminal.
-        ContendedError: no QEMU, no busybox.
+    Raises ContendedError if there is no terminal, no QEMU, no busybox, or QEMU is killed.
     """
     check_terminal()
     boot = replace(boot, initrd=guest.shell_initrd(), args={**boot.args, "run": "shell"})
     accel, note = kvm.choose(boot)
     arguments = [
-        qemu.find(),
         *qemu.arguments(boot, accel),
         # signal=off: Ctrl-C is the guest's.
         *("-chardev", "stdio,id=console,mux=on,signal=off", "-serial", "chardev:console"),
@@ -54,27 +45,19 @@ def interact(boot: qemu.Boot, name: str) -> int:
     how = f"{accel} ({note})" if note else accel
     sys.stdout.write(f"{name}, Linux {boot.kernel.version}, {how}\n{_HELP}\n")
     sys.stdout.flush()
-    with _terminal():
-        process = qemu.start(arguments, stderr=None, new_session=False)
+    # QEMU makes the terminal raw, and may not live to undo that. Ctrl-C, which reaches us as well
+    # until then, is not ours.
+    settings = termios.tcgetattr(sys.stdin)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = qemu.start(arguments, terminal=True)
         try:
             status = process.wait()
         finally:
             qemu.end(process)
-    if status < 0:
-        raise qemu.LostVm(f"QEMU was killed by {signal.Signals(-status).name}")
-    return status
-
-
-@contextmanager
-def _terminal() -> Iterator[None]:
-    """Put the terminal back as it was: QEMU makes it raw, and may not live to undo that.
-
-    Meanwhile Ctrl-C, which reaches us as well until the terminal is raw, is not ours.
-    """
-    settings = termios.tcgetattr(sys.stdin)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
     finally:
         signal.signal(signal.SIGINT, before)
         termios.tcsetattr(sys.stdin, termios.TCSANOW, settings)
+    if status < 0:
+        raise qemu.LostVm(f"QEMU was killed by {signal.Signals(-status).name}")
+    return status

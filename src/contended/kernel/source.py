@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The kernel's source: found, unpacked once into the cache, patched for as long as a build takes.
 
-The unpacked tree is shared by all variants and configurations. Patches are applied to copies of the
-files they touch; only when all have applied are the results put into the tree, after the originals
-were set aside and a journal was written. Whoever locks the tree next, even after a kill, finds the
-journal and puts everything back, times of modification included: what was not touched is then not
-compiled again.
+The unpacked tree is shared by all variants and configurations, and patched only by who has its
+lock. Whoever locks it next, even after a kill, puts everything back first (see `patching`).
 """
 
 from __future__ import annotations
@@ -15,17 +12,16 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from contended.errors import ContendedError, UsageError
 from contended.kernel import fetch, mirror, patching, store
-from contended.kernel.patching import TESTED
+from contended.kernel.store import Say
 
 PACKAGE = "linux-source-6.1"
 
@@ -36,14 +32,10 @@ _OUTSIDE = (".git",)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A kernel tree in the cache, ours to patch.
+class KernelSource:
+    """A kernel tree in the cache, ours to patch; `digest` is of the `given` tarball or folder.
 
-    Attributes:
-        tree: The tree itself.
-        version: Such as `6.1.192`.
-        digest: Of what it was made from.
-        given: The tarball or folder that it was made from; the same content is the same source.
+    The same content is the same source, wherever it was given.
     """
 
     tree: Path
@@ -61,25 +53,27 @@ class NoSource(ContendedError):
     """Nothing was given, and there is nothing on this machine."""
 
 
-def find(given: Path | None = None, say: Callable[[str], None] | None = None) -> Source:
+def _silent(_: str) -> None:
+    pass
+
+
+def find(given: Path | None = None, say: Say = _silent) -> KernelSource:
     """The kernel's source, unpacked (or copied) into the cache if it is not there yet.
 
     Args:
-        given: A tarball or a folder; None: what `CONTENDED_KERNEL_SOURCE` names, or else Debian's
-            package, or else what `contended kernel source` has fetched. A folder is never written
-            to.
-        say: Called with a line before something that takes a while.
+        given: A tarball or a folder, which is never written to; None: what
+            `CONTENDED_KERNEL_SOURCE` names, or else Debian's package, or else what
+            `contended kernel source` has fetched.
+        say: Told what takes a while.
 
     Raises:
         UsageError: what was given is no kernel source.
         NoSource: nothing was given, and nothing of this is there.
         ContendedError: the disk is full.
     """
-    say = say or (lambda _: None)
-    if given is None and os.environ.get("CONTENDED_KERNEL_SOURCE"):
-        given = Path(os.environ["CONTENDED_KERNEL_SOURCE"])
-    if given is None:
-        given = packaged()
+    if given is None and (named := os.environ.get("CONTENDED_KERNEL_SOURCE")):
+        given = Path(named)
+    given = given or packaged()
     if given is None:
         raise NoSource(
             "no kernel source: contended kernel source gets Debian's with apt-get, no root needed; "
@@ -96,40 +90,27 @@ def find(given: Path | None = None, say: Callable[[str], None] | None = None) ->
     raise UsageError(f"no kernel source: {given} does not exist")
 
 
-def obtain(given: Path | None = None, say: Callable[[str], None] | None = None) -> Source:
-    """As `find`; where nothing is found, Debian's package is fetched.
-
-    Raises:
-        UsageError: what was given is no kernel source.
-        ContendedError: it cannot be fetched, or the disk is full.
-    """
+def obtain(given: Path | None = None, say: Say = _silent) -> KernelSource:
+    """As `find`; where nothing is found, Debian's package is fetched, as by `get`."""
     try:
         return find(given, say)
     except NoSource:
         return get(say)
 
 
-def get(
-    say: Callable[[str], None] | None = None, url: str | None = None, sha256: str | None = None
-) -> Source:
-    """Fetch the kernel's source into the cache and unpack it.
-
-    Args:
-        say: Called with a line before something that takes a while.
-        url: Of a tarball; None: Debian's package, by apt-get.
-        sha256: Of the tarball at `url`, which must be given with it.
+def get(say: Say = _silent, url: str | None = None, sha256: str | None = None) -> KernelSource:
+    """Fetch a tarball, which must have that SHA-256, or Debian's package, and unpack it.
 
     Raises:
         UsageError: what is at `url` is no kernel source.
         ContendedError: it cannot be fetched, is not what it should be, or the disk is full.
     """
-    say = say or (lambda _: None)
     fetch.check(url, sha256)
     store.need_space(
         store.cache(), fetch.BYTES + TREE_BYTES, "fetching and unpacking the kernel's source"
     )
     if url is None or sha256 is None:
-        tarball = fetch.debian(PACKAGE, TESTED, say)
+        tarball = fetch.debian(PACKAGE, patching.TESTED, say)
     else:
         tarball = fetch.url(url, sha256, say)
     try:
@@ -147,29 +128,21 @@ def packaged() -> Path | None:
 def installed() -> Path | None:
     """The tarball of Debian's package, wherever it was installed."""
     with suppress(OSError):
-        listed = subprocess.run(
-            ["dpkg", "-L", PACKAGE], capture_output=True, text=True, check=False
-        )
-        for line in listed.stdout.splitlines():
+        for line in store.ask(["dpkg", "-L", PACKAGE]).stdout.splitlines():
             if re.search(r"\.tar\.\w+$", line) and Path(line).is_file():
                 return Path(line)
-    return next(iter(sorted(Path("/usr/src").glob(f"{PACKAGE}.tar.*"))), None)
+    return min(Path("/usr/src").glob(f"{PACKAGE}.tar.*"), default=None)
 
 
 def _version(tree: Path, given: Path) -> str:
-    try:
+    text = ""
+    with suppress(OSError):
         text = (tree / "Makefile").read_text(errors="replace")
-    except OSError:
-        text = ""
-    parts = dict(
-        re.findall(r"^(VERSION|PATCHLEVEL|SUBLEVEL|EXTRAVERSION) *=[ \t]*(.*)$", text, re.M)
-    )
-    if not {"VERSION", "PATCHLEVEL", "SUBLEVEL"} <= parts.keys():
+    names = ("VERSION", "PATCHLEVEL", "SUBLEVEL", "EXTRAVERSION")
+    parts: dict[str, str] = dict(re.findall(rf"^({'|'.join(names)}) *=[ \t]*(.*)$", text, re.M))
+    if not parts.keys() >= set(names[:3]):
         raise UsageError(f"{given} holds no kernel source: no version in its Makefile")
-    return (
-        f"{parts['VERSION']}.{parts['PATCHLEVEL']}.{parts['SUBLEVEL']}"
-        f"{parts.get('EXTRAVERSION', '')}".strip()
-    )
+    return (".".join(parts[name] for name in names[:3]) + parts.get(names[3], "")).strip()
 
 
 @functools.lru_cache
@@ -178,7 +151,7 @@ def _file_digest(file: Path, _size: int, _mtime_ns: int) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
 
 
-def _unpacked(tarball: Path, say: Callable[[str], None]) -> Source:
+def _unpacked(tarball: Path, say: Say) -> KernelSource:
     seen = tarball.stat()
     digest = _file_digest(tarball, seen.st_size, seen.st_mtime_ns)
     home = store.cache() / "source" / digest
@@ -189,37 +162,26 @@ def _unpacked(tarball: Path, say: Callable[[str], None]) -> Source:
                 say(f"unpacking {tarball.name}")
                 _untar(tarball, work / "tree")
                 _version(work / "tree", tarball)
-    return Source(home / "tree", _version(home / "tree", tarball), digest, tarball)
+    return KernelSource(home / "tree", _version(home / "tree", tarball), digest, tarball)
 
 
 def _untar(tarball: Path, tree: Path) -> None:
     tree.mkdir()
-    command = [
-        "tar",
-        "-xf",
-        str(tarball),
-        "-C",
-        str(tree),
-        "--strip-components=1",
-        "--no-same-owner",
-    ]
-    done = subprocess.run(
-        command, env={**os.environ, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, errors="replace", check=False,
-    )  # fmt: skip
+    how = ("--strip-components=1", "--no-same-owner")
+    done = store.ask(["tar", "-xf", str(tarball), "-C", str(tree), *how])
     if done.returncode:
-        said = next(iter(done.stderr.splitlines()), "no reason given")
         if store.is_full(done.stderr):
-            raise ContendedError(f"the disk of {tree.parent.parent} is full: {store.ROOM}")
+            disk = store.cache() / "source"
+            raise ContendedError(f"the disk of {disk} is full: {store.ROOM}")
+        said = next(iter(done.stderr.splitlines()), "no reason given")
         raise UsageError(f"{tarball} cannot be unpacked: {said}")
 
 
-def _copied(folder: Path, say: Callable[[str], None]) -> Source:
-    version = _version(folder, folder)
-    digest = mirror.digest(folder, _OUTSIDE)
+def _copied(folder: Path, say: Say) -> KernelSource:
     home = store.cache() / "source" / hashlib.sha256(str(folder).encode()).hexdigest()[:32]
+    version, digest = _version(folder, folder), mirror.digest(folder, _OUTSIDE)
+    source = KernelSource(home / "tree", version, digest, folder)
     mark = home / "copied"
-    source = Source(home / "tree", version, digest, folder)
     if mark.is_file() and mark.read_text() == digest:
         return source
     if not home.exists():
@@ -233,56 +195,40 @@ def _copied(folder: Path, say: Callable[[str], None]) -> Source:
         mirror.sync(folder, source.tree, _OUTSIDE)
         # A tree that was built in place cannot be built elsewhere before it is cleaned.
         if (source.tree / ".config").exists() or (source.tree / "include" / "config").exists():
-            subprocess.run(
-                ["make", "-C", source.tree, "mrproper"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-            )
+            store.ask(["make", "-C", source.tree, "mrproper"])
         mark.write_text(digest)
     return source
 
 
 @contextmanager
-def lock(source: Source, say: Callable[[str], None] | None = None) -> Iterator[int]:
-    """Have the tree to oneself, pristine.
-
-    Yields:
-        The lock's descriptor: a process that inherits it holds the lock until it ends as well.
-    """
-    with store.locked(source.tree.parent / "lock", say or (lambda _: None)) as descriptor:
-        for left in source.tree.parent.glob(".patching-*"):
+def lock(source: KernelSource, say: Say = _silent) -> Iterator[int]:
+    """Have the tree to oneself, pristine; yields the lock's descriptor, as `store.locked` does."""
+    home = source.tree.parent
+    with store.locked(home / "lock", say) as descriptor:
+        for left in home.glob(".patching-*"):
             shutil.rmtree(left, ignore_errors=True)
         patching.restore(source.tree)
         yield descriptor
 
 
 @contextmanager
-def patched(source: Source, patches: Sequence[Path]) -> Iterator[Path]:
-    """The tree with patches applied; afterwards it is as before, times of modification included.
+def patched(source: KernelSource, patches: Sequence[Path]) -> Iterator[Path]:
+    """Have the tree with patches applied; afterwards it is as before, times included.
 
-    Raises:
-        ContendedError: a patch does not apply; the tree was not touched.
+    Raises ContendedError if a patch does not apply; the tree was then not touched.
     """
     with lock(source), applied(source, patches):
         yield source.tree
 
 
 @contextmanager
-def applied(source: Source, patches: Sequence[Path], mtime_ns: int = 0) -> Iterator[list[str]]:
-    """As `patched`, for whoever holds the lock.
+def applied(
+    source: KernelSource, patches: Sequence[Path], mtime_ns: int = 0
+) -> Iterator[list[str]]:
+    """As `patched`, for whoever holds the lock; yields the changed files, relative to the tree.
 
-    Args:
-        source: The tree.
-        patches: In this order.
-        mtime_ns: The time of modification that changed files get, 0: now. A build that goes on
-            after an interruption must not see them as newer than what it compiled from them.
-
-    Yields:
-        The changed files, relative to the tree.
-
-    Raises:
-        ContendedError: a patch does not apply; the tree was not touched.
+    They get that time of modification, 0: now. A build that goes on after an interruption must not
+    see them as newer than what it compiled from them.
     """
     tree = source.tree
     with tempfile.TemporaryDirectory(prefix=".patching-", dir=tree.parent) as scratch:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The kernel lab's folder in the cache: room, locks, and folders that are whole or not there."""
+"""What the lab's modules share: its folder in the cache, room, locks, and programs that it asks."""
 
 from __future__ import annotations
 
@@ -7,17 +7,29 @@ import errno
 import fcntl
 import os
 import shutil
+import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from contended import tree
 from contended.errors import ContendedError
 
 ROOM = "make room, or set CONTENDED_CACHE to a folder on another disk"
-"""What to do about a disk that is full."""
+
+Say = Callable[[str], None]
+"""Told in a line what will take a while."""
+
+
+def ask(command: Sequence[str | Path], **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program that is asked nothing, and answers in English; its exit status is no error."""
+    pipe = subprocess.PIPE
+    more = {"stdout": pipe, "stderr": pipe, "env": {**os.environ, "LC_ALL": "C"}, **more}
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, text=True, errors="replace", check=False, **more
+    )
 
 
 def is_full(said: str) -> bool:
@@ -30,28 +42,24 @@ def cache() -> Path:
     return tree.cache_dir() / "kernel"
 
 
-def need_space(where: Path, needed: int, purpose: str) -> None:
-    """See that the disk has room.
-
-    Args:
-        where: A folder that may not exist yet.
-        needed: Bytes.
-        purpose: What they are for, for the message.
-
-    Raises:
-        ContendedError: it has not.
-    """
+def free(where: Path) -> tuple[Path, int]:
+    """The folder itself, or the nearest above it that exists, and the bytes free on its disk."""
     there = next(p for p in (where, *where.absolute().parents) if p.exists())
-    free = shutil.disk_usage(there).free
-    if free < needed:
+    return there, shutil.disk_usage(there).free
+
+
+def need_space(where: Path, needed: int, purpose: str) -> None:
+    """See that the disk has so many bytes left; raises ContendedError, which names the purpose."""
+    there, left = free(where)
+    if left < needed:
         raise ContendedError(
-            f"{purpose} needs about {needed / 1e9:.1f} GB and {there} has {free / 1e9:.1f} GB free:"
+            f"{purpose} needs about {needed / 1e9:.1f} GB and {there} has {left / 1e9:.1f} GB free:"
             f" {ROOM}"
         )
 
 
 @contextmanager
-def making(home: Path, say: Callable[[str], None]) -> Iterator[Path | None]:
+def making(home: Path, say: Say) -> Iterator[Path | None]:
     """A folder that becomes `home` if all goes well, and nothing otherwise.
 
     None if somebody else made it while we waited for the lock.
@@ -62,17 +70,16 @@ def making(home: Path, say: Callable[[str], None]) -> Iterator[Path | None]:
         if home.exists():
             yield None
             return
-        work = Path(tempfile.mkdtemp(prefix=".new-", dir=home.parent))
-        try:
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=home.parent) as scratch:
+            work = Path(scratch) / home.name
+            work.mkdir()
             yield work
             work.replace(home)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager
-def locked(file: Path, say: Callable[[str], None]) -> Iterator[int]:
-    """Hold a lock file; yields its descriptor."""
+def locked(file: Path, say: Say) -> Iterator[int]:
+    """Hold a lock file; yields its descriptor, with which a child keeps the lock until it ends."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         stream = file.open("a")
@@ -82,14 +89,9 @@ def locked(file: Path, say: Callable[[str], None]) -> Iterator[int]:
             "set CONTENDED_CACHE to a folder that you can write"
         ) from error
     with stream:
-        waiting = False
-        while True:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not waiting:
-                    say("waiting for another build to end")
-                waiting = True
-                time.sleep(0.1)
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another build to end")
+            fcntl.flock(stream, fcntl.LOCK_EX)
         yield stream.fileno()
