@@ -22,8 +22,8 @@ from toy import Toy
 from contended import doctor
 from contended.errors import ContendedError
 from contended.kernel import build as builds
-from contended.kernel import config as configuration
 from contended.kernel import layout
+from contended.kernel import make as makes
 from contended.kernel.build import Kernel
 from contended.kernel.layout import LayoutError
 from contended.kernel.make import BuildError
@@ -221,13 +221,13 @@ def test_a_disk_that_is_nearly_full(kit: Toy, monkeypatch: pytest.MonkeyPatch) -
 def test_a_disk_that_fills_up_during_the_build(kit: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     source = kit.source()
     builds.build(kit.variant(), "base", source)
-    real = configuration.make
+    real = makes.command
 
     def make(source: KernelSource, folder: Path, *goals: str) -> list[str]:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: Disk())
         return real(source, folder, *goals, "no-such-target")
 
-    monkeypatch.setattr(configuration, "make", make)
+    monkeypatch.setattr(makes, "command", make)
     with pytest.raises(ContendedError, match=r"a build needs about .* GB free"):
         builds.build(kit.variant(kit.patch(toy.NAMEI)), "base", source)
     assert len(built(kit)) == 1

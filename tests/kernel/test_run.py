@@ -19,7 +19,6 @@ from contended.kernel import (
     build,
     c2c,
     guest,
-    kvm,
     plan,
     qemu,
     record,
@@ -322,7 +321,7 @@ def test_the_accelerator_is_that_of_the_runs_that_are_free_to_choose(
     def choose(asked: Boot) -> tuple[str, str]:
         return ("tcg", "forced") if asked.icount else ("kvm", "")
 
-    monkeypatch.setattr(kvm, "choose", choose)
+    monkeypatch.setattr(boots, "choose", choose)
     counted = GuestRun("counted", "open-creat", {}, vcpus=1, icount=True)
     case = replace(
         CASE,

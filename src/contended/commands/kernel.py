@@ -17,7 +17,6 @@ from contended.kernel import (
     build,
     fetch,
     health,
-    patching,
     plan,
     qemu,
     run,
@@ -177,7 +176,7 @@ def _source(args: argparse.Namespace) -> int:
     if args.json:
         value = {
             "version": found.version,
-            "tested": patching.TESTED,
+            "tested": source.TESTED,
             "tree": str(found.tree),
             "given": str(found.given),
             "origin": fetch.origin(found.given),
@@ -185,8 +184,8 @@ def _source(args: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(value, indent=2) + "\n")
     else:
         sys.stdout.write(f"Linux {found.version} in {found.tree}\n")
-    if found.version != patching.TESTED:
-        _say(f"the patches were tested with {patching.TESTED}; whether they apply, the build shows")
+    if found.version != source.TESTED:
+        _say(f"the patches were tested with {source.TESTED}; whether they apply, the build shows")
     return 0
 
 

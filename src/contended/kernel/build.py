@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import re
 import shutil
 import time
@@ -22,8 +23,7 @@ from pathlib import Path
 
 from contended import doctor, records
 from contended.errors import ContendedError
-from contended.kernel import config as configuration
-from contended.kernel import layout, make, mirror, patchfile, store
+from contended.kernel import layout, make, patchfile, store
 from contended.kernel import source as sources
 from contended.kernel.make import Boxed, Progress
 from contended.kernel.source import KernelSource
@@ -88,7 +88,7 @@ def compiler() -> str:
 def digest_of(source: KernelSource, patches: Sequence[Path], config: str) -> str:
     """A digest of all that goes into a kernel: 32 hexadecimal digits."""
     changes = [patchfile.changes_of(patch.read_text(errors="replace")) for patch in patches]
-    options, flags = configuration.options(config), configuration.flags(config)
+    options, flags = make.options(config), make.flags(config)
     parts = (RECIPE, source.digest, changes, options, compiler(), *flags)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -213,12 +213,12 @@ class _Build:
             for folder in (self._objects, self._snapshot):
                 shutil.rmtree(folder, ignore_errors=True)
             store.need_space(self._home, BASE_BYTES.get(self._config, 0), "the first build")
-            configuration.write(self._source, self._config, self._objects)
+            make.configure(self._source, self._config, self._objects)
             self._save(_State(making=self._base))
         self._compile(name, OBJECTS.get(self._config, 0))
         self._publish(self._base)
         self._report(f"{name}: keeping its objects", 0, 0)
-        mirror.sync(self._objects, self._snapshot, _LINKED)
+        store.sync(self._objects, self._snapshot, _LINKED)
         self._save(_State(base=self._base, making=self._base, clean=True))
 
     def _make_patched(self, variant: Variant, digest: str) -> None:
@@ -228,7 +228,7 @@ class _Build:
             # First the word that the objects are no longer what they were, then the deed.
             self._save(_State(base=self._base))
             self._report(f"{name}: restoring the unpatched objects", 0, 0)
-            mirror.sync(self._snapshot, self._objects)
+            store.sync(self._snapshot, self._objects)
             self._state.mtime_ns = time.time_ns()
         since = self._state.mtime_ns
         with sources.applied(self._source, variant.patches, since) as changed:
@@ -243,9 +243,12 @@ class _Build:
             self._save(replace(self._state, clean=True))
 
     def _compile(self, name: str, expected: int, patched: Sequence[str] = ()) -> None:
-        target = make.Target(name, self._source, self._config, self._objects)
-        boxed = self._boxed if patched else None
-        make.run(target, self._lock, self._report, expected, patched, boxed)
+        source, objects = self._source, self._objects
+        jobs, flags = f"-j{len(os.sched_getaffinity(0))}", make.flags(self._config)
+        command = make.command(source, objects, jobs, *flags, "bzImage")
+        if patched and self._boxed:
+            command = self._boxed(command, source.tree, objects)
+        make.run(name, source, command, objects, self._lock, self._report, expected, patched)
 
     def _publish(self, digest: str) -> None:
         """Put the finished kernel into the cache, whole."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from contended.doctor import Check
 from contended.errors import ContendedError
-from contended.kernel import build, guest, kvm, qemu, source, store, variants
+from contended.kernel import boot, build, guest, qemu, source, store, variants
 
 DISK_BYTES = 7_000_000_000
 """The source, the object folders of all configurations and the kernels of all cases."""
@@ -77,13 +77,13 @@ def _disk_and_kernels() -> tuple[Check, Check]:
 
 def _kvm() -> Check:
     works, why = False, "there is no /dev/kvm: using TCG"
-    if kvm.DEVICE.exists():
+    if boot.DEVICE.exists():
         kernel = _any_kernel()
         if kernel is None or shutil.which(qemu.QEMU) is None:
             why = "only a boot can tell, and no kernel is built"
         else:
             try:
-                answer = kvm.probe(qemu.Boot(kernel=kernel))
+                answer = boot.probe(qemu.Boot(kernel=kernel))
                 works = answer.works
                 why = "a kernel boots with it" if works else f"{answer.why}: using TCG"
             except ContendedError as error:

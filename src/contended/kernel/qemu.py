@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
+import platform
 import re
 import resource
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,7 +21,7 @@ from typing import Literal
 
 from contended import child
 from contended.errors import ContendedError, UsageError
-from contended.kernel import clock, guest, store
+from contended.kernel import guest, store
 from contended.kernel.build import Kernel
 
 QEMU = "qemu-system-x86_64"
@@ -33,6 +37,10 @@ CMDLINE = (
 # What QEMU calls a second of the guest, in instructions, with -icount shift=0.
 ICOUNT_KHZ = 1_000_000
 HZ = 100
+
+# rdtsc; shl rdx, 32; or rax, rdx; ret
+_RDTSC = bytes.fromhex("0f31 48c1e220 4809d0 c3")
+_INTERVAL_S = 0.02
 
 Accel = Literal["auto", "tcg", "kvm"]
 
@@ -86,12 +94,46 @@ def _version(path: str) -> str:
     return first.removeprefix("QEMU emulator version ").strip()
 
 
+@cache
+def tsc_khz() -> int | None:
+    """The rate of the host's time stamp counter in kHz; None where it cannot be read.
+
+    A guest reads that counter, but has to find out its rate. Its kernel times it against an
+    emulated timer chip, slowly and, on a busy host, in vain; then it is left with a clock that
+    advances in steps of 10 ms, and every latency it reports is nonsense. So the guest is told.
+    """
+    if platform.machine() != "x86_64":
+        return None
+    try:
+        page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    except OSError:
+        return None  # a system that forbids memory that is both writable and executable
+    page.write(_RDTSC)
+    code = ctypes.c_char.from_buffer(page)
+    read = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(code))
+
+    def both() -> tuple[int, int]:
+        """The counter and the clock (ns) at one moment: the reading that took least."""
+        tries = []
+        for _ in range(20):
+            before, now, after = read(), time.monotonic_ns(), read()
+            tries.append((after - before, (before + after) // 2, now))
+        return min(tries)[1:]
+
+    first_ticks, first_ns = both()
+    time.sleep(_INTERVAL_S)
+    last_ticks, last_ns = both()
+    del code
+    page.close()
+    khz = round((last_ticks - first_ticks) * 1_000_000 / (last_ns - first_ns))
+    return khz if khz > 0 else None
+
+
 def command_line(boot: Boot) -> str:
     """What the kernel is told, beginning with the lab's standard."""
     parts = [CMDLINE]
-    if khz := ICOUNT_KHZ if boot.icount else clock.tsc_khz():
-        # Both would be calibrated against an emulated timer chip, slowly and, on a busy host,
-        # wrongly (see contended.kernel.clock).
+    if khz := ICOUNT_KHZ if boot.icount else tsc_khz():
+        # Both would be calibrated against an emulated timer chip.
         parts.append(f"tsc_early_khz={khz} lpj={khz * 1000 // HZ}")
     if boot.icount:
         # The local APIC's timer would be calibrated for a tenth of a guest's second, during which

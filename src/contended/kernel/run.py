@@ -14,7 +14,7 @@ from pathlib import Path
 
 from contended import __version__, cc, machine
 from contended.errors import UsageError
-from contended.kernel import boot, build, c2c, kvm, outcomes, plan, qemu, source, vm
+from contended.kernel import boot, build, c2c, outcomes, plan, qemu, source, vm
 from contended.kernel.boot import GuestReport
 from contended.kernel.build import Kernel
 from contended.kernel.make import Progress
@@ -172,7 +172,7 @@ def _report(asked: Boot, variant: Variant, run: GuestRun) -> tuple[Report, str, 
     A guest in trouble is a finding, a lost machine is not. Under the profiler the vCPUs are the
     run's own.
     """
-    accel, note = ("tcg", "") if run.profile else kvm.choose(asked)
+    accel, note = ("tcg", "") if run.profile else boot.choose(asked)
     report: Report
     try:
         if run.profile:

@@ -13,7 +13,8 @@ import termios
 from dataclasses import replace
 
 from contended.errors import UsageError
-from contended.kernel import guest, kvm, qemu
+from contended.kernel import boot as boots
+from contended.kernel import guest, qemu
 
 _HELP = (
     "/ct list names the lab's workloads, /ct NAME runs one; poweroff or Ctrl-A X ends the machine"
@@ -33,7 +34,7 @@ def interact(boot: qemu.Boot, name: str) -> int:
     """
     check_terminal()
     boot = replace(boot, initrd=guest.shell_initrd(), args={**boot.args, "run": "shell"})
-    accel, note = kvm.choose(boot)
+    accel, note = boots.choose(boot)
     arguments = [
         *qemu.arguments(boot, accel),
         # signal=off: Ctrl-C is the guest's.

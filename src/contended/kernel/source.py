@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: MIT
 """The kernel's source: found, unpacked once into the cache, patched for as long as a build takes.
 
-The unpacked tree is shared by all variants and configurations, and patched only by who has its
-lock. Whoever locks it next, even after a kill, puts everything back first (see `patching`).
+The unpacked tree is shared by all variants and configurations. Patches are applied to copies of the
+files they touch; only when all have applied are the results put into the tree, with a journal of
+what to undo. Whoever locks the tree next, even after a kill, finds the journal and puts everything
+back, times of modification included: what was not touched is then not compiled again.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -20,10 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contended.errors import ContendedError, UsageError
-from contended.kernel import fetch, mirror, patching, store
+from contended.kernel import fetch, patchfile, store
 from contended.kernel.store import Say
 
 PACKAGE = "linux-source-6.1"
+
+TESTED = "6.1.192"
+"""The version that the patches were made for; others are tried."""
 
 TREE_BYTES = 2_000_000_000
 """What an unpacked tree needs; measured 1.5 GB."""
@@ -60,16 +67,9 @@ def _silent(_: str) -> None:
 def find(given: Path | None = None, say: Say = _silent) -> KernelSource:
     """The kernel's source, unpacked (or copied) into the cache if it is not there yet.
 
-    Args:
-        given: A tarball or a folder, which is never written to; None: what
-            `CONTENDED_KERNEL_SOURCE` names, or else Debian's package, or else what
-            `contended kernel source` has fetched.
-        say: Told what takes a while.
-
-    Raises:
-        UsageError: what was given is no kernel source.
-        NoSource: nothing was given, and nothing of this is there.
-        ContendedError: the disk is full.
+    It is `given` as a tarball or a folder, which is never written to, or it is what
+    `CONTENDED_KERNEL_SOURCE` names, or else Debian's package, or else what `get` has fetched.
+    Raises NoSource if there is nothing of this, UsageError if what was given is no kernel source.
     """
     if given is None and (named := os.environ.get("CONTENDED_KERNEL_SOURCE")):
         given = Path(named)
@@ -101,16 +101,14 @@ def obtain(given: Path | None = None, say: Say = _silent) -> KernelSource:
 def get(say: Say = _silent, url: str | None = None, sha256: str | None = None) -> KernelSource:
     """Fetch a tarball, which must have that SHA-256, or Debian's package, and unpack it.
 
-    Raises:
-        UsageError: what is at `url` is no kernel source.
-        ContendedError: it cannot be fetched, is not what it should be, or the disk is full.
+    Raises UsageError if it is no kernel source, ContendedError if it cannot be had.
     """
     fetch.check(url, sha256)
     store.need_space(
         store.cache(), fetch.BYTES + TREE_BYTES, "fetching and unpacking the kernel's source"
     )
     if url is None or sha256 is None:
-        tarball = fetch.debian(PACKAGE, patching.TESTED, say)
+        tarball = fetch.debian(PACKAGE, TESTED, say)
     else:
         tarball = fetch.url(url, sha256, say)
     try:
@@ -135,9 +133,8 @@ def installed() -> Path | None:
 
 
 def _version(tree: Path, given: Path) -> str:
-    text = ""
-    with suppress(OSError):
-        text = (tree / "Makefile").read_text(errors="replace")
+    makefile = tree / "Makefile"
+    text = makefile.read_text(errors="replace") if makefile.is_file() else ""
     names = ("VERSION", "PATCHLEVEL", "SUBLEVEL", "EXTRAVERSION")
     parts: dict[str, str] = dict(re.findall(rf"^({'|'.join(names)}) *=[ \t]*(.*)$", text, re.M))
     if not parts.keys() >= set(names[:3]):
@@ -171,17 +168,15 @@ def _untar(tarball: Path, tree: Path) -> None:
     done = store.ask(["tar", "-xf", str(tarball), "-C", str(tree), *how])
     if done.returncode:
         if store.is_full(done.stderr):
-            disk = store.cache() / "source"
-            raise ContendedError(f"the disk of {disk} is full: {store.ROOM}")
+            raise ContendedError(f"the disk of {store.cache() / 'source'} is full: {store.ROOM}")
         said = next(iter(done.stderr.splitlines()), "no reason given")
         raise UsageError(f"{tarball} cannot be unpacked: {said}")
 
 
 def _copied(folder: Path, say: Say) -> KernelSource:
     home = store.cache() / "source" / hashlib.sha256(str(folder).encode()).hexdigest()[:32]
-    version, digest = _version(folder, folder), mirror.digest(folder, _OUTSIDE)
-    source = KernelSource(home / "tree", version, digest, folder)
-    mark = home / "copied"
+    version, digest = _version(folder, folder), store.folder_digest(folder, _OUTSIDE)
+    source, mark = KernelSource(home / "tree", version, digest, folder), home / "copied"
     if mark.is_file() and mark.read_text() == digest:
         return source
     if not home.exists():
@@ -192,7 +187,7 @@ def _copied(folder: Path, say: Say) -> KernelSource:
     with lock(source, say):
         mark.unlink(missing_ok=True)
         say(f"copying {folder}")
-        mirror.sync(folder, source.tree, _OUTSIDE)
+        store.sync(folder, source.tree, _OUTSIDE)
         # A tree that was built in place cannot be built elsewhere before it is cleaned.
         if (source.tree / ".config").exists() or (source.tree / "include" / "config").exists():
             store.ask(["make", "-C", source.tree, "mrproper"])
@@ -207,7 +202,7 @@ def lock(source: KernelSource, say: Say = _silent) -> Iterator[int]:
     with store.locked(home / "lock", say) as descriptor:
         for left in home.glob(".patching-*"):
             shutil.rmtree(left, ignore_errors=True)
-        patching.restore(source.tree)
+        _restore(source.tree)
         yield descriptor
 
 
@@ -232,10 +227,93 @@ def applied(
     """
     tree = source.tree
     with tempfile.TemporaryDirectory(prefix=".patching-", dir=tree.parent) as scratch:
-        changed = patching.stage(tree, source.version, patches, Path(scratch))
+        changed = _stage(tree, source.version, patches, Path(scratch))
         try:
             if changed:
-                patching.put(tree, Path(scratch), changed, mtime_ns or time.time_ns())
+                _put(tree, Path(scratch), changed, mtime_ns or time.time_ns())
             yield changed
         finally:
-            patching.restore(tree)
+            _restore(tree)
+
+
+def _stage(tree: Path, version: str, patches: Sequence[Path], scratch: Path) -> list[str]:
+    """Apply the patches to copies of what they touch; returns the files that then differ."""
+    changed = [change for patch in patches for change in patchfile.read(patch)]
+    names = sorted({name for change in changed for name in (change.old, change.new) if name})
+    for name in names:
+        _copy(tree / name, scratch / name)
+    for patch in patches:
+        how = ("-p1", "-F0", "-N", "--no-backup-if-mismatch", "-r", "-", "-i", str(patch))
+        done = store.ask(["patch", *how], cwd=scratch, stderr=subprocess.STDOUT)
+        if done.returncode:
+            raise store.ToolError(
+                f"{patch.parent.name}/{patch.name} does not apply: {_reason(done.stdout)}; "
+                f"the source is Linux {version}, the patches were tested with {TESTED}",
+                done.stdout,
+            )
+    return [name for name in names if _content(tree / name) != _content(scratch / name)]
+
+
+def _copy(file: Path, copy: Path) -> None:
+    if file.is_file():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, copy)
+
+
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.is_file() else None
+
+
+def _reason(output: str) -> str:
+    """Why patch(1) refused, by the first line of its output that says it."""
+    file = "?"
+    for line in output.splitlines():
+        if match := re.match(r"(?:checking|patching) file '?([^']+?)'?$", line):
+            file = match[1]
+        elif match := re.match(r"Hunk #(\d+) (?:FAILED|ignored) at (\d+)", line):
+            return f"hunk {match[1]} (line {match[2]}) of {file}"
+        elif match := re.match(r"\|\+\+\+ \w+/(\S+)", line):
+            return f"there is no {match[1]}"
+        elif "previously applied" in line:
+            return f"{file} has this change already"
+        elif line.startswith("patch: **** "):
+            return line.removeprefix("patch: **** ").rstrip(".")
+    return next(iter(output.splitlines()), "no reason given")
+
+
+def _put(tree: Path, staged: Path, changed: Sequence[str], mtime_ns: int) -> None:
+    """Replace files of the tree by staged ones (or remove them), with a journal to undo it."""
+    saved, journal = tree.parent / "saved", tree.parent / "journal.json"
+    shutil.rmtree(saved, ignore_errors=True)
+    for name in changed:
+        _copy(tree / name, saved / name)
+    new = journal.with_suffix(".new")
+    with new.open("w") as stream:
+        json.dump([[name, (tree / name).exists()] for name in changed], stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    new.replace(journal)
+    for name in changed:
+        if (staged / name).exists():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(staged / name, tree / name)
+            os.utime(tree / name, ns=(mtime_ns, mtime_ns))
+        else:
+            (tree / name).unlink()
+
+
+def _restore(tree: Path) -> None:
+    """Undo what the journal says was done; safe to repeat, since it only goes when all is done."""
+    saved, journal = tree.parent / "saved", tree.parent / "journal.json"
+    if journal.exists():
+        for name, existed in json.loads(journal.read_text()):
+            file = tree / name
+            if existed:
+                shutil.copy2(saved / name, file)
+                continue
+            file.unlink(missing_ok=True)
+            for parent in file.relative_to(tree).parents:
+                with suppress(OSError):  # not empty: it was there before
+                    (tree / parent).rmdir()
+        journal.unlink()
+    shutil.rmtree(saved, ignore_errors=True)

@@ -70,10 +70,10 @@ class GuestError(GuestTrouble):
 class VirtualMachine:
     """A running virtual machine; a context manager, and the machine does not outlive the block.
 
-    It runs with `accel`, whatever `boot.accel` says: `kvm.choose` decides that.
+    It runs with `accel`, whatever `boot.accel` says: `boot.choose` decides that.
     """
 
-    _process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes]
     _undo: ExitStack
 
     def __init__(self, boot: Boot, accel: Literal["tcg", "kvm"] = "tcg") -> None:
@@ -86,11 +86,6 @@ class VirtualMachine:
         self._open = set(self._read)
         self._panicked = self._left_out = self._negotiated = False
         self._started = self._heard = self._deadline = 0.0
-
-    @property
-    def pid(self) -> int:
-        """QEMU's process number."""
-        return self._process.pid
 
     @property
     def console(self) -> str:
@@ -117,9 +112,9 @@ class VirtualMachine:
             ]
             self._started = self._heard = time.monotonic()
             self._deadline = self._started + self._boot.deadline_s
-            self._process = qemu.start(arguments, fds)
+            self.process = qemu.start(arguments, fds)
             ours.callback(self._end)
-            complaints = self._process.stderr
+            complaints = self.process.stderr
             assert complaints
             ours.enter_context(complaints)
             os.set_blocking(complaints.fileno(), False)
@@ -131,18 +126,14 @@ class VirtualMachine:
         self._undo.close()
 
     def _end(self) -> None:
-        qemu.end(self._process)
+        qemu.end(self.process)
         self.wall_s = self.wall_s or time.monotonic() - self._started
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """The guest's lines as they come, up to its last one, "bye"; then QEMU has ended.
 
-        Raises:
-            LostVm: QEMU ended before that line.
-            GuestPanic: the kernel panicked.
-            GuestHang: the deadline passed. Time that the caller spends on a "hold" line does not
-                count.
-            GuestError: what came is not what the protocol allows.
+        Raises LostVm if QEMU ends before that line, and GuestPanic, GuestHang (time that the caller
+        spends on a "hold" line does not count) or GuestError if the guest does not get there.
         """
         for number in itertools.count(1):
             message = self._parse(self._next_line(), number)
@@ -159,11 +150,8 @@ class VirtualMachine:
                 self._heard = time.monotonic()
                 self._deadline = self._heard + self._boot.deadline_s
 
-    def send(self, data: bytes) -> None:
-        """Send bytes to the guest's port of results; raises LostVm if nobody is there any more."""
-        self._send("results", data)
-
-    def _send(self, port: str, data: bytes) -> None:
+    def send(self, data: bytes, port: str = "results") -> None:
+        """Send bytes to the guest, or to QEMU itself; raises LostVm if nobody is there any more."""
         try:
             self._ports[port].sendall(data)
         except OSError as error:
@@ -179,7 +167,7 @@ class VirtualMachine:
             self._answer("QMP")
             self.qmp("qmp_capabilities")
         request = {"execute": command, **({"arguments": arguments} if arguments else {})}
-        self._send("control", json.dumps(request).encode() + b"\n")
+        self.send(json.dumps(request).encode() + b"\n", "control")
         answer = self._answer("return", "error")
         if "error" in answer:
             raise ContendedError(f"QEMU refuses {command}: {answer['error'].get('desc', '?')}")
@@ -276,7 +264,7 @@ class VirtualMachine:
             return GuestPanic(f"the kernel panicked: {reason}{after}", console)
         status = None
         with suppress(subprocess.TimeoutExpired):
-            status = self._process.wait(GRACE_S)
+            status = self.process.wait(GRACE_S)
         if status == 0 and b"terminating on signal" not in self._read["complaints"]:
             said = f"the guest restarted before it was done; {self._last_words()}"
             return GuestPanic(said, console)
@@ -284,7 +272,7 @@ class VirtualMachine:
 
     def _lost(self) -> LostVm:
         self._drain(0.2)
-        status = self._process.poll()
+        status = self.process.poll()
         how = f" (exit status {status})" if status else ""
         if status is not None and status < 0:
             how = f" (killed by {signal.Signals(-status).name})"
