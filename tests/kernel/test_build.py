@@ -22,10 +22,8 @@ from toy import Toy
 from contended import doctor
 from contended.errors import ContendedError
 from contended.kernel import build as builds
-from contended.kernel import layout
 from contended.kernel import make as makes
-from contended.kernel.build import Kernel
-from contended.kernel.layout import LayoutError
+from contended.kernel.build import Kernel, LayoutError
 from contended.kernel.make import BuildError
 from contended.kernel.source import KernelSource
 from contended.kernel.variants import Layout, Variant
@@ -370,17 +368,17 @@ def test_what_a_layout_names_must_be_there(kit: Toy) -> None:
     kernel, _ = build(kit, kit.variant())
     wanted = Layout(size=128)
     with Image(kernel.vmlinux) as image:
-        assert layout.problem(image, "dentry", wanted) == ""
+        assert builds.layout_problem(image, "dentry", wanted) == ""
         with pytest.raises(ContendedError, match="has no struct inode"):
-            layout.problem(image, "inode", wanted)
+            builds.layout_problem(image, "inode", wanted)
         with pytest.raises(ContendedError, match="has no member 'd_gone'"):
-            layout.problem(image, "dentry", Layout(apart=(("d_gone", "d_flags"),)))
+            builds.layout_problem(image, "dentry", Layout(apart=(("d_gone", "d_flags"),)))
     subprocess.run(["strip", "-o", kit.home / "bare", kernel.vmlinux], check=True)
     with (
         Image(kit.home / "bare") as image,
         pytest.raises(ContendedError, match="has no debug information"),
     ):
-        layout.problem(image, "dentry", wanted)
+        builds.layout_problem(image, "dentry", wanted)
 
 
 def test_a_layout_that_holds(kit: Toy) -> None:

@@ -29,7 +29,6 @@ from contended.kernel import (
 )
 from contended.kernel.boot import GuestReport
 from contended.kernel.build import Kernel
-from contended.kernel.plan import of_case
 from contended.kernel.qemu import Boot
 from contended.kernel.record import KernelRun
 from contended.kernel.run import carry_out
@@ -106,7 +105,7 @@ def carry(case: KernelCase = CASE, **fields: Any) -> KernelRun:
         "runs": None,
         **fields,
     }
-    what = of_case(
+    what = plan.of(
         case, settings.pop("wanted"), smoke=settings.pop("smoke"), runs=settings.pop("runs")
     )
     return carry_out(what, **settings)

@@ -23,7 +23,7 @@ from contended.course.grades import Verdict
 from contended.course.lab import Lab
 from contended.course.patchtext import Refused
 from contended.errors import ContendedError
-from contended.kernel import build, layout, make, plan, run, source, store, variants
+from contended.kernel import build, make, plan, run, source, store, variants
 from contended.kernel.build import Kernel
 from contended.kernel.patchfile import Change
 from contended.kernel.plan import Plan
@@ -102,11 +102,11 @@ def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.Kernel
 
 def _plan(case: variants.KernelCase) -> Plan:
     """What is booted: the smoke set for the submission itself, not for it with further patches."""
-    main = plan.of_case(case, [SUBMISSION])
+    main = plan.of(case, [SUBMISSION])
     others = [name for name in case.variants if name.startswith(f"{SUBMISSION}-")]
     if not others:
         return main
-    more = plan.of_case(case, others, smoke=False)
+    more = plan.of(case, others, smoke=False)
     wanted = {(variant.name, each.name) for variant, each in (*main.boots, *more.boots)}
     runs = {**more.case.runs, **main.case.runs}
     return Plan(
@@ -168,7 +168,7 @@ def _kernels(plan: Plan, tree: KernelSource, unsafe: bool) -> Iterator[Verdict |
             there = build.find(variant, config, tree) is not None
             try:
                 kernel = build.build(variant, config, tree, boxed=None if unsafe else _boxed)
-            except (make.BuildError, layout.LayoutError) as error:
+            except (make.BuildError, build.LayoutError) as error:
                 if not variant.name.startswith(SUBMISSION):
                     raise
                 problem = _not_built(variant, config, error)

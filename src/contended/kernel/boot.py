@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Boot a kernel, with KVM if that works here, and collect what its guest reports.
 
-Inside another virtual machine /dev/kvm may exist, open and even make a machine whose first
-instruction never runs. So a kernel is booted, with a short deadline, once for each start of the
-host; the answer is kept in the cache.
+Inside another virtual machine /dev/kvm may open and make a machine whose first instruction never
+runs: so, once for each start of the host, a kernel is booted with a short deadline.
 """
 
 from __future__ import annotations
@@ -54,10 +53,7 @@ class GuestReport:
 
 
 def boot(boot: Boot) -> GuestReport:
-    """Run to the guest's last line.
-
-    Raises what `VirtualMachine.lines` does, NoQemu, and GuestError if the guest sent an error.
-    """
+    """Run to the guest's last line; raises what `VirtualMachine.lines` does."""
     found: dict[str, list[dict[str, Any]]] = {}
     with VirtualMachine(boot, choose(boot)[0]) as machine:
         for line in machine.lines():
@@ -81,11 +77,7 @@ def boot(boot: Boot) -> GuestReport:
 
 
 def choose(boot: Boot) -> tuple[Literal["tcg", "kvm"], str]:
-    """How a machine is to run, and a note on why not KVM, if there is something to say.
-
-    Raises NoKvm if KVM is asked for and does not work, UsageError if it is asked for where
-    instructions are to be counted.
-    """
+    """How a machine is to run, and a note on why not KVM; NoKvm if it must and cannot be KVM."""
     if boot.accel not in ("auto", "tcg", "kvm"):
         raise UsageError(f"no accelerator {boot.accel!r}; there are: auto, tcg, kvm")
     if boot.icount or boot.plugin is not None:

@@ -2,10 +2,9 @@
 """Build kernels: an object folder per configuration, a snapshot of it, and what a patch needs.
 
 The unpatched kernel of a configuration is built once. Its object folder is then copied; each
-variant starts from that copy, with the patched files newer than every object, so that make
-compiles what depends on them and nothing else. A finished kernel is put into the cache by one
-rename, under a digest of all that went into it: there is never half a kernel, and a kernel that
-several variants share is built once.
+variant starts from that copy, with the patched files newer than every object, so that make compiles
+what depends on them and nothing else. A finished kernel is put into the cache whole, by one rename,
+under a digest of all that went into it: variants that are the same share it.
 """
 
 from __future__ import annotations
@@ -17,37 +16,39 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contended import doctor, records
 from contended.errors import ContendedError
-from contended.kernel import layout, make, patchfile, store
+from contended.kernel import make, patchfile, store
 from contended.kernel import source as sources
 from contended.kernel.make import Boxed, Progress
 from contended.kernel.source import KernelSource
-from contended.kernel.variants import Variant
+from contended.kernel.variants import Layout, Variant
 from contended.profile.dwarf import Image
+from contended.profile.layouts import Field
 from contended.records import Record
 
+#: Raised when kernels must be built anew although nothing else that they are made of changed.
 RECIPE = 1
-"""Raised when kernels must be built anew although nothing else that they are made of changed."""
-
+#: What the first build of a configuration needs on the disk with its snapshot, and a variant.
 BASE_BYTES = {"base": 1_200_000_000, "debug": 400_000_000, "up": 400_000_000}
-"""What the first build of a configuration needs on the disk, its snapshot included."""
-
 VARIANT_BYTES = 400_000_000
-"""What a further variant needs."""
-
+#: About how many objects a configuration has, for the progress shown and for nothing else.
 OBJECTS = {"base": 760, "debug": 720, "up": 690}
-"""About how many objects a configuration has, for the progress shown and for nothing else."""
-
+_LINE = 64  # bytes of a cache line
 # Linked at the end of every build, so a snapshot does without them.
 _LINKED = (
     *("vmlinux*", ".vmlinux*", ".tmp_vmlinux*", "System.map", "arch/x86/boot/bzImage"),
     *("arch/x86/boot/vmlinux.bin", "arch/x86/boot/compressed/vmlinux*"),
 )
+
+
+class LayoutError(ContendedError):
+    """A struct of a patched kernel does not lie as the variant says it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,6 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _Meta(Record):
-    """What is kept beside a kernel."""
-
     build_id: str
     version: str
     compiler: str
@@ -98,7 +97,7 @@ def find(variant: Variant, config: str, source: KernelSource | None = None) -> K
     source = source or sources.find()
     try:
         return _found(variant, config, digest_of(source, variant.patches, config))
-    except layout.LayoutError:
+    except LayoutError:
         return None
 
 
@@ -111,17 +110,14 @@ def build(
 ) -> Kernel:
     """Build a kernel, unless it is in the cache; `boxed` compiles patches of somebody else.
 
-    Raises:
-        BuildError: it does not compile, or a patched file gives a warning; make's last words are
-            attached as a note.
-        layout.LayoutError: a struct does not lie as the variant says.
-        ContendedError: there is no source, a patch does not apply, a package is missing, or the
-            disk is full.
+    Raises BuildError if it does not compile, or a patched file gives a warning, LayoutError if a
+    struct does not lie as the variant says, and ContendedError for what is missing: the source, a
+    place where a patch applies, a package, room on the disk.
     """
-    report: Progress = progress or (lambda _what, _done, _expected: None)
 
-    def say(what: str) -> None:
-        report(what, 0, 0)
+    def report(what: str, done: int = 0, expected: int = 0) -> None:
+        if progress:
+            progress(what, done, expected)
 
     # Kbuild refuses such folders itself, after minutes of unpacking, and in make's words
     if re.search(r"[\s:]", str(store.cache())):
@@ -129,16 +125,15 @@ def build(
             f"a kernel cannot be built in {store.cache()}, for its blanks or colons: set "
             "CONTENDED_CACHE to a folder without them"
         )
-    source = source or sources.find(say=say)
+    source = source or sources.find(say=report)
     digest = digest_of(source, variant.patches, config)
     if kernel := _found(variant, config, digest):
         return kernel
     if missing := [package.name for package in tools() if not package.there()]:
         raise ContendedError(f"building a kernel needs: apt-get install {' '.join(missing)}")
-    with sources.lock(source, say) as lock:
-        if kernel := _found(variant, config, digest):
-            return kernel
-        _Build(source, config, report, lock, boxed).make(variant, digest)
+    with sources.lock(source, report) as lock:
+        if not _found(variant, config, digest):
+            _Build(source, config, report, lock, boxed).make(variant, digest)
     kernel = _found(variant, config, digest)
     assert kernel
     return kernel
@@ -161,13 +156,55 @@ def _found(variant: Variant, config: str, digest: str) -> Kernel | None:
         return None
     except ValueError as error:
         raise ContendedError(f"{place} is damaged: remove it to have it built again") from error
-    kernel = Kernel(
-        variant.slug, variant.name, config, digest, place / "bzImage", place / "vmlinux",
-        meta.build_id, meta.version, meta.compiler,
-    )  # fmt: skip
+    about = (meta.build_id, meta.version, meta.compiler)
+    files = (place / "bzImage", place / "vmlinux")
+    kernel = Kernel(variant.slug, variant.name, config, digest, *files, *about)
     if config == "base":
-        layout.check(variant, kernel.vmlinux)
+        _check_layout(variant, kernel.vmlinux)
     return kernel
+
+
+def _check_layout(variant: Variant, vmlinux: Path) -> None:
+    """Raise LayoutError unless structs lie as a variant says; that is kept beside the kernel.
+
+    Offsets are never assumed: an option of the kernel's configuration moves them, and what shares a
+    64-byte line is what several of the cases are about.
+    """
+    if not variant.layout:
+        return
+    wanted = hashlib.sha256(repr(sorted(variant.layout.items())).encode()).hexdigest()[:16]
+    kept = vmlinux.parent / f"layout-{wanted}"
+    try:
+        bad = kept.read_text()
+    except OSError:
+        with Image(vmlinux) as image:
+            problems = [layout_problem(image, *each) for each in variant.layout.items()]
+            bad = next(filter(None, problems), "")
+        with suppress(ContendedError):  # reading it again costs seconds, and no more
+            records.write_whole(kept, bad)
+    if bad:
+        raise LayoutError(f"{variant}: {bad}")
+
+
+def layout_problem(image: Image, name: str, wanted: Layout) -> str:
+    """In what a struct does not lie as it should, with its offsets; empty if it does."""
+    found = image.type(name)
+    bad = []
+    if wanted.size is not None and found.size != wanted.size:
+        bad.append(f"its size is {found.size} and not {wanted.size}")
+    for pairs, should_share in ((wanted.apart, False), (wanted.together, True)):
+        for pair in pairs:
+            one, other = map(found.field, pair)
+            if bool(_lines(one) & _lines(other)) != should_share:
+                places = " and ".join(f"{f.name} (offset {f.offset})" for f in (one, other))
+                bad.append(f"{places} {'share no' if should_share else 'share a'} line")
+    return f"in struct {name} {'; '.join(bad)}" if bad else ""
+
+
+def _lines(field: Field) -> set[int]:
+    """The numbers of the lines that a member lies on, if the struct starts a line."""
+    last = field.offset + max(field.size, 1) - 1
+    return set(range(field.offset // _LINE, last // _LINE + 1))
 
 
 @dataclass(slots=True)
@@ -184,18 +221,22 @@ class _Build:
     """One configuration's object folder; whoever makes one holds the source's lock."""
 
     def __init__(
-        self, source: KernelSource, config: str, report: Progress, lock: int, boxed: Boxed | None
+        self,
+        source: KernelSource,
+        config: str,
+        report: Callable[..., None],
+        lock: int,
+        boxed: Boxed | None,
     ) -> None:
         self._source, self._config = source, config
         self._report, self._lock, self._boxed = report, lock, boxed
         self._home = store.cache() / "build" / f"{source.key}-{config}"
         self._objects, self._snapshot = self._home / "objects", self._home / "snapshot"
         self._base = digest_of(source, (), config)
-        try:
+        self._state = _State()
+        with suppress(OSError, ValueError):
             kept = (self._home / "state.json").read_bytes()
-            self._state: _State = records.adapter(_State).validate_json(kept)
-        except (OSError, ValueError):
-            self._state = _State()
+            self._state = records.adapter(_State).validate_json(kept)
 
     def make(self, variant: Variant, digest: str) -> None:
         """Put the kernel into the cache."""
@@ -208,7 +249,7 @@ class _Build:
     def _make_base(self) -> None:
         name = f"Linux {self._source.version}, config {self._config}"
         if self._state.making != self._base:
-            self._report(f"{name}: configuring", 0, 0)
+            self._report(f"{name}: configuring")
             # Objects of another compiler or configuration: nothing of them can be trusted.
             for folder in (self._objects, self._snapshot):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -217,7 +258,7 @@ class _Build:
             self._save(_State(making=self._base))
         self._compile(name, OBJECTS.get(self._config, 0))
         self._publish(self._base)
-        self._report(f"{name}: keeping its objects", 0, 0)
+        self._report(f"{name}: keeping its objects")
         store.sync(self._objects, self._snapshot, _LINKED)
         self._save(_State(base=self._base, making=self._base, clean=True))
 
@@ -227,7 +268,7 @@ class _Build:
         if not (self._state.making == digest and self._state.clean):
             # First the word that the objects are no longer what they were, then the deed.
             self._save(_State(base=self._base))
-            self._report(f"{name}: restoring the unpatched objects", 0, 0)
+            self._report(f"{name}: restoring the unpatched objects")
             store.sync(self._snapshot, self._objects)
             self._state.mtime_ns = time.time_ns()
         since = self._state.mtime_ns
@@ -244,20 +285,19 @@ class _Build:
 
     def _compile(self, name: str, expected: int, patched: Sequence[str] = ()) -> None:
         source, objects = self._source, self._objects
-        jobs, flags = f"-j{len(os.sched_getaffinity(0))}", make.flags(self._config)
-        command = make.command(source, objects, jobs, *flags, "bzImage")
+        jobs = f"-j{len(os.sched_getaffinity(0))}"
+        command = make.command(source, objects, jobs, *make.flags(self._config), "bzImage")
         if patched and self._boxed:
             command = self._boxed(command, source.tree, objects)
         make.run(name, source, command, objects, self._lock, self._report, expected, patched)
 
     def _publish(self, digest: str) -> None:
         """Put the finished kernel into the cache, whole."""
-        with store.making(_place(digest), lambda what: self._report(what, 0, 0)) as work:
+        with store.making(_place(digest), self._report) as work:
             if work is None:
                 return
-            shutil.copyfile(self._objects / "arch" / "x86" / "boot" / "bzImage", work / "bzImage")
-            shutil.copyfile(self._objects / "vmlinux", work / "vmlinux")
-            shutil.copyfile(self._objects / ".config", work / "config")
+            for made in ("arch/x86/boot/bzImage", "vmlinux", ".config"):
+                shutil.copyfile(self._objects / made, work / Path(made).name.removeprefix("."))
             with Image(work / "vmlinux") as image:
                 build_id = image.build_id
             _Meta(build_id, self._source.version, compiler(), self._config).save(work / "meta.json")

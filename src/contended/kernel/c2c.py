@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Boot a case's kernels under the profiler, and say which lines they fight for.
 
-For each variant: build the kernel, boot it with the plugin, let the guest run its workload, and,
-while it waits at the end, ask its memory what the contended lines are.
+While a guest waits at the end of its workload, its memory is asked what the contended lines are.
 """
 
 from __future__ import annotations
@@ -44,25 +43,12 @@ def profile(
     source_path: Path | None = None,
     progress: Progress | None = None,
 ) -> Profiles:
-    """Profile variants of a case.
+    """Profile variants of a case: before and after, or all if it lacks these, or those `wanted`.
 
-    Args:
-        slug: The case.
-        wanted: Names of variants; default: "before" and "after", or all if it lacks these.
-        run: Which of its runs; default: the first with `profile = true`, else the first.
-        settings: Parameters of the workload, over the run's own.
-        vcpus: 0: the run's own number, or 4.
-        quantum: Instructions that a CPU may be ahead of the slowest; 0: the run's own, or 2000.
-        source_path: The kernel's source if it is not Debian's package.
-        progress: Called with what is being done, how much of it is done, and of how much.
-
-    Raises:
-        UsageError: no such case, variant or run.
-        NoRegion: a workload did nothing in its measured region.
-        output.BadReport: it ended before it was measured.
-        plugin.NoPlugins: there is no QEMU that takes plugins.
-        WrongKernel: a vmlinux is not of the kernel that was booted.
-        ContendedError: no QEMU, no source, a build that fails, a guest that panics.
+    The run is the first with `profile = true` unless one is named; `settings` are parameters of its
+    workload, over its own. `vcpus` and `quantum`, the instructions that a CPU may be ahead of the
+    slowest, are the run's own, or 4 and 2000, where they are 0. Raises UsageError for what the case
+    lacks, NoRegion if a workload did nothing in its measured region.
     """
     case = variants.load(slug)
     chosen = choose_variants(case, wanted)
@@ -144,11 +130,8 @@ def name_regions(
     provenance: Provenance,
     watched: Mapping[int, str],
 ) -> list[Profile]:
-    """The regions of a profiler's output as profiles, one for each of the guest's results.
-
-    Raises NoRegion if there are none, or not as many as there are results, and output.BadReport if
-    the output is damaged or another version's.
-    """
+    """The regions of a profiler's output as profiles; NoRegion unless each result has one."""
+    labels = [str(result.get("label", "")) for result in results]
     if not out.exists():
         raise NoRegion(f"{variant}: the workload never finished a measured region: no table")
     report = output.load(out)
@@ -161,7 +144,8 @@ def name_regions(
         assemble.assemble(
             region,
             variant=variant,
-            label=_label(result, results),
+            # As in the lab's metrics: with the size where there are several of a label.
+            label=f"{label}@{result.get('size')}" if labels.count(label) > 1 else label,
             size=int(result.get("size") or 0),
             provenance=provenance,
             frames=partial(symbolize.frames, image, cache=store.cache() / "symbols"),
@@ -169,23 +153,12 @@ def name_regions(
             resolve=resolver.at if resolver else None,
             watched=watched,
         )
-        for region, result in zip(report.regions, results, strict=True)
+        for region, result, label in zip(report.regions, results, labels, strict=True)
     ]
 
 
-def _label(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
-    """As in the lab's metrics: the label, with the size where there are several of it."""
-    label = str(result.get("label", ""))
-    same = [r for r in results if str(r.get("label", "")) == label]
-    return f"{label}@{result.get('size')}" if len(same) > 1 else label
-
-
 def watched_addresses(image: Image, wanted: Sequence[str]) -> dict[int, str]:
-    """The addresses of functions ("f"), calls in them ("f>g") and slow paths ("slow(lockref)").
-
-    A slow path's functions that the kernel does not have are left out. Raises UsageError for
-    another function that it does not have, or a call that a function does not make.
-    """
+    """The addresses of functions ("f"), calls in them ("f>g"), slow paths ("slow(lockref)")."""
     found: dict[int, str] = {}
     for text in wanted:
         pairs = [text.partition(">")[::2]]
@@ -213,10 +186,7 @@ def choose_variants(case: KernelCase, wanted: Sequence[str] | None) -> list[Vari
 
 
 def choose_run(case: KernelCase, name: str | None = None) -> GuestRun:
-    """The run of that name, or the first to be profiled, or the first that can be.
-
-    Raises UsageError if there is none.
-    """
+    """The run of that name, or the first to be profiled, or the first that can be."""
     if name is not None:
         return case.pick_runs([name])[0]
     runs = [run for run in case.runs.values() if not run.icount]

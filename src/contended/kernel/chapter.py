@@ -23,16 +23,7 @@ from contended.show import claims, lesson
 from contended.show.claims import Claim
 from contended.show.lesson import Box
 
-VCPUS = 2
-"""Of the machine that a chapter boots when the book is built."""
-
-REFERENCE_VCPUS = 4
-"""Of the machine of a reference run."""
-
-
-def command(slug: str) -> str:
-    """What a reader types to make the case's kernels and see their outcomes."""
-    return f"contended kernel run {slug}"
+VCPUS, REFERENCE_VCPUS = 2, 4  #: Of the machines of a chapter's live run and of a reference run.
 
 
 def missing(slug: str) -> str:
@@ -51,9 +42,8 @@ def missing(slug: str) -> str:
 def outcomes(slug: str) -> KernelRun:
     """The case's variants on a real kernel: what was expected, what was seen, and did it hold.
 
-    Runs them now if QEMU is there and the kernels are built; otherwise the reference run is shown,
-    below a box that says why, and which command makes the kernels. So it is where a busy host kept
-    a guest from coming to its end.
+    Runs them now if QEMU is there and the kernels are built; otherwise, and where a busy host kept
+    a guest from its end, the reference run is shown, below a box that says why.
 
     With `CONTENDED_RECORD=1` in the environment everything is run, on a larger machine, and becomes
     the reference run; with `CONTENDED_RECORDED=1` nothing is booted.
@@ -66,8 +56,8 @@ def outcomes(slug: str) -> KernelRun:
     if why := missing(slug):
         text = (
             f"{why[0].upper()}{why[1:]}. What follows is the reference run "
-            f"results/{slug}/kernel.json. To run it here: {command(slug)} (builds what is missing "
-            "in some minutes; see The kernel lab)."
+            f"results/{slug}/kernel.json. To run it here: contended kernel run {slug} (builds what "
+            "is missing in some minutes; see The kernel lab)."
         )
         # the book's: measuring does without
         from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
@@ -98,7 +88,7 @@ def outcomes(slug: str) -> KernelRun:
     if broken:
         raise ContendedError(
             f"{slug}: {'; '.join(broken)}. No busy host explains that; see more with: "
-            f"{command(slug)} --repeats 3"
+            f"contended kernel run {slug} --repeats 3"
         )
     return done
 
@@ -136,7 +126,7 @@ def _claim(seen: OutcomeRecord, slug: str) -> Claim:
         holds=seen.held,
         seen=seen.reason or str(seen.seen),
         recorded=beside,
-        advice=f"{claims.WITH_KERNELS} With the spread: {command(slug)} --repeats 5.",
+        advice=f"{claims.WITH_KERNELS} With the spread: contended kernel run {slug} --repeats 5.",
     )
 
 
@@ -146,9 +136,5 @@ def recorded(slug: str) -> KernelRun:
 
 
 def profiles(slug: str, name: str = "") -> Profiles:
-    """The recorded profiles of a case: what its cache lines did, before and after.
-
-    Of several records the one of that name: `results/<slug>/c2c-<name>.json`. Raises ContendedError
-    if there is none, or it is damaged.
-    """
+    """The recorded profiles of a case, before and after, of `results/<slug>/c2c[-<name>].json`."""
     return saved.load(lesson.reference(f"{slug}/c2c" + (f"-{name}" if name else "")))

@@ -29,16 +29,10 @@ from contended import child
 from contended.errors import ContendedError, UsageError
 from contended.kernel import store
 
+#: What fetching takes on the disk: the archive, what is in it, and lists; measured 0.35 GB.
 BYTES = 400_000_000
-"""What fetching takes on the disk: the archive, what is in it, and lists; measured 0.35 GB."""
-
-TIMEOUT_S = 60.0
-"""How long a server may say nothing."""
-
-
-RELEASE = "bookworm"
-"""The release of Debian that has the kernel's source as a package."""
-
+TIMEOUT_S = 60.0  #: How long a server may say nothing.
+RELEASE = "bookworm"  #: The release of Debian that has the kernel's source as a package.
 KEYRINGS = tuple(
     Path(f"/usr/share/keyrings/debian-archive-keyring.{kind}") for kind in ("gpg", "pgp")
 )
@@ -51,28 +45,14 @@ _CONFIG = """\
 #clear APT::Update::Post-Invoke-Success;
 #clear AptCli::Hooks;
 #clear APT::Architectures;
-APT::Architecture "amd64";
-APT::Architectures { "amd64"; };
-APT::Default-Release "";
-APT::Get::AllowUnauthenticated "false";
-APT::Sandbox::User "root";
-APT::Update::Error-Mode "any";
-Acquire::AllowDowngradeToInsecureRepositories "false";
-Acquire::AllowInsecureRepositories "false";
-Acquire::AllowWeakRepositories "false";
-Acquire::Retries "1";
-Acquire::ftp::Timeout "30";
-Acquire::http::Timeout "30";
-Acquire::https::Timeout "30";
-Dir::Cache "{home}/cache";
-Dir::Etc::preferences "/dev/null";
-Dir::Etc::preferencesparts "/dev/null";
-Dir::Etc::sourcelist "{home}/sources.list";
-Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::trusted "/dev/null";
-Dir::Etc::trustedparts "{home}/trusted";
-Dir::State "{home}/state";
-Dir::State::status "{home}/state/status";
+APT { Architecture "amd64"; Architectures { "amd64"; }; Default-Release ""; Sandbox::User "root"; };
+APT { Get::AllowUnauthenticated "false"; Update::Error-Mode "any"; };
+Acquire { AllowDowngradeToInsecureRepositories "false"; AllowInsecureRepositories "false"; };
+Acquire { AllowWeakRepositories "false"; Retries "1"; };
+Acquire { ftp::Timeout "30"; http::Timeout "30"; https::Timeout "30"; };
+Dir::Etc { preferences "/dev/null"; preferencesparts "/dev/null"; sourceparts "/dev/null"; };
+Dir::Etc { sourcelist "{home}/sources.list"; trusted "/dev/null"; trustedparts "{home}/trusted"; };
+Dir { Cache "{home}/cache"; State "{home}/state"; State::status "{home}/state/status"; };
 """
 
 
@@ -119,10 +99,7 @@ def forget(tarball: Path) -> None:
 
 
 def check(address: str | None, sha256: str | None) -> None:
-    """See that `url` could be called so or, without an address, that this system has apt.
-
-    Raises UsageError or ContendedError before anything is done.
-    """
+    """Raise an error if `url` cannot be called so or, without an address, there is no apt."""
     if (address is None) != (sha256 is None):
         raise UsageError("--url and --sha256 belong together: a tarball is checked, or not used")
     if address is None or sha256 is None:
@@ -141,10 +118,7 @@ def check(address: str | None, sha256: str | None) -> None:
 
 
 def debian(package: str, upstream: str, say: store.Say) -> Path:
-    """The tarball in Debian's package, of the upstream version if the mirror has several.
-
-    Raises ContendedError if no mirror can be reached, a signature is wrong, or the disk is full.
-    """
+    """The tarball in Debian's package, of the upstream version if the mirror has several."""
     tried: list[str] = []
     for mirror in mirrors():
         try:
@@ -159,10 +133,7 @@ def debian(package: str, upstream: str, say: store.Say) -> Path:
 
 
 def url(address: str, sha256: str, say: store.Say) -> Path:
-    """A tarball from anywhere, in the cache; its address and SHA-256 must have passed `check`.
-
-    Raises ContendedError if it cannot be fetched, has another SHA-256, or the disk is full.
-    """
+    """A tarball from anywhere, in the cache; its address and SHA-256 must have passed `check`."""
     sha256 = sha256.lower()
     name = Path(urllib.parse.urlsplit(address).path).name
     name = name if re.search(r"\.tar\.\w+$", name) else "linux.tar.xz"
@@ -225,11 +196,7 @@ def _chunks(address: str, shown: str) -> Iterator[bytes]:
 def _from_mirror(
     mirror: Mirror, package: str, upstream: str, say: store.Say, work: Path
 ) -> dict[str, str]:
-    """Get a package, checked against lists that Debian signed, and leave its tarball in `work`.
-
-    Of several versions that of `upstream` is taken, else the newest. Raises AptError if this mirror
-    does not have it so, ContendedError if another would not help.
-    """
+    """Get a package, checked against lists that Debian signed, and leave its tarball in `work`."""
     home = work / "apt"
     for folder in ("state/lists/partial", "cache/archives/partial", "trusted"):
         (home / folder).mkdir(parents=True)

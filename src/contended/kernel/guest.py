@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The guest's whole world: one static program, compiled from `csrc/guest`, in an initramfs.
 
-The archive is a function of what went into it, byte for byte, so a digest of that is its name in
-the cache.
+It is a function of what went into it, byte for byte, so a digest of that is its name in the cache.
 """
 
 from __future__ import annotations
@@ -30,19 +29,12 @@ FOLDER, PROGRAM, LINK = 0o040755, 0o100755, 0o120777
 
 
 def initrd() -> Path:
-    """The compressed initramfs with the guest as `/init`, compiled now if it has to be.
-
-    Raises ContendedError if there is no compiler or no static C library, the C has an error, or the
-    cache cannot be written.
-    """
+    """The compressed initramfs with the guest as `/init`, compiled now if it has to be."""
     return _packed(None)
 
 
 def shell_initrd() -> Path:
-    """The same with busybox and its commands, and the guest as `/ct`, for a reader to look around.
-
-    Raises ContendedError also if busybox is not installed.
-    """
+    """The same with busybox and its commands, and the guest as `/ct`, for a reader to look at."""
     return _packed(find_busybox())
 
 
@@ -58,9 +50,8 @@ def find_busybox() -> Path:
 def packed(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
     """Names, modes and contents (of a link: its target) as a compressed cpio archive.
 
-    It has the "newc" format that the kernel unpacks, and no times and no owners. The format is so
-    simple that writing it beats depending on cpio(1), whose archives hold the inode numbers of a
-    temporary folder and so differ each time.
+    Writing the "newc" format, here without times and owners, is simpler than to have cpio(1) do it,
+    whose archives hold the inode numbers of a temporary folder and so differ each time.
     """
     parts: list[bytes] = []
     for inode, (file, mode, content) in enumerate([*entries, ("TRAILER!!!", 0, b"")], 1):

@@ -12,8 +12,8 @@ from contended.doctor import Check
 from contended.errors import ContendedError
 from contended.kernel import boot, build, guest, qemu, source, store, variants
 
+#: The source, the object folders of all configurations and the kernels of all cases.
 DISK_BYTES = 7_000_000_000
-"""The source, the object folders of all configurations and the kernels of all cases."""
 
 
 def examine() -> list[Check]:
@@ -76,27 +76,23 @@ def _disk_and_kernels() -> tuple[Check, Check]:
 
 
 def _kvm() -> Check:
-    works, why = False, "there is no /dev/kvm: using TCG"
-    if boot.DEVICE.exists():
-        kernel = _any_kernel()
-        if kernel is None or shutil.which(qemu.QEMU) is None:
-            why = "only a boot can tell, and no kernel is built"
-        else:
-            try:
-                answer = boot.probe(qemu.Boot(kernel=kernel))
-                works = answer.works
-                why = "a kernel boots with it" if works else f"{answer.why}: using TCG"
-            except ContendedError as error:
-                why = str(error)
-    return Check("KVM", works, False, why)
+    if not boot.DEVICE.exists():
+        return Check("KVM", False, False, "there is no /dev/kvm: using TCG")
+    kernel = _any_kernel()
+    if kernel is None or shutil.which(qemu.QEMU) is None:
+        return Check("KVM", False, False, "only a boot can tell, and no kernel is built")
+    try:
+        answer = boot.probe(qemu.Boot(kernel=kernel))
+    except ContendedError as error:
+        return Check("KVM", False, False, str(error))
+    why = "a kernel boots with it" if answer.works else f"{answer.why}: using TCG"
+    return Check("KVM", answer.works, False, why)
 
 
 def _any_kernel() -> build.Kernel | None:
     with suppress(ContendedError):
         if source_is_unpacked():
             origin = source.find()
-            for slug in variants.slugs():
-                for variant in variants.load(slug).variants.values():
-                    if kernel := build.find(variant, "base", origin):
-                        return kernel
+            every = (v for slug in variants.slugs() for v in variants.load(slug).variants.values())
+            return next(filter(None, (build.find(v, "base", origin) for v in every)), None)
     return None

@@ -21,11 +21,10 @@ from contended.errors import ContendedError, UsageError
 from contended.kernel import store, variants
 from contended.kernel.source import KernelSource
 
+#: Called with what is being done, the objects done, and those expected or 0 if unknown.
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, the objects done, and those expected or 0 if unknown."""
-
+#: Makes of a command one that runs it in a sandbox, with a tree to read and objects to write.
 Boxed = Callable[[Sequence[str], Path, Path], list[str]]
-"""Makes of a command one that runs it in a sandbox, with a tree to read and objects to write."""
 
 # Told to end, it tells the whole process group, so that every make removes what is half made and
 # every compiler stops; more than once, since a make may just be starting another one.
@@ -34,8 +33,6 @@ trap 'trap : TERM; for i in 1 2 3 4 5; do kill -TERM 0; sleep 0.1; done; wait; e
 "$@" & wait $!
 """
 _DIAGNOSTIC = re.compile(r"(?P<file>[^\s:]+\.[chSo]):.*?\b(?P<kind>warning|error): ")
-
-
 _LAYERS = {"base": ("base",), "debug": ("base", "debug"), "up": ("base", "debug", "up")}
 _MEDDLING = re.compile(
     r"(MAKE|MAKEFLAGS|MFLAGS|GNUMAKEFLAGS|MAKELEVEL|MAKEFILES|MAKEOVERRIDES|ARCH|CROSS_COMPILE"
@@ -49,10 +46,7 @@ class BuildError(store.ToolError):
 
 
 def options(config: str) -> dict[str, str]:
-    """What a configuration asks for: options without `CONFIG_`, and their values; `n` is off.
-
-    Raises UsageError if there is no such configuration, or a fragment has a mistake.
-    """
+    """A configuration's options without `CONFIG_`, and the values it asks for; `n` is off."""
     if config not in _LAYERS:
         raise UsageError(f"no configuration {config!r}; there are: {', '.join(_LAYERS)}")
     found: dict[str, str] = {}
@@ -87,8 +81,7 @@ def environment() -> dict[str, str]:
 def flags(config: str) -> list[str]:
     """What is added to the kernel's own make.
 
-    Where variables are at each instruction is the part of the debug information that takes gcc
-    longest, and nobody here asks: the lab reads types, lines and what was inlined.
+    Where variables are takes gcc longest of all debug information, and nobody here asks.
     """
     if options(config).get("DEBUG_INFO_NONE") == "y":
         return []
@@ -143,8 +136,7 @@ def run(
     """Make a kernel in `objects`, and report how many of the `expected` ones (0: unknown) are done.
 
     `lock` is a descriptor that make's processes hold until the last has ended. Raises BuildError if
-    it does not compile, or a `patched` file of the tree gives a warning; make's last words are
-    attached as a note.
+    it does not compile, or a `patched` file of the tree gives a warning.
     """
     # A build that goes on counts what is there.
     done = sum(1 for _ in objects.rglob("*.o")) if expected else 0

@@ -26,16 +26,14 @@ from contended.profile import query
 from contended.profile.saved import Profiles
 
 Value = float | str
-Metrics = dict[str, list[Value]]
-"""Each metric's value in each repeat."""
-
+Metrics = dict[str, list[Value]]  #: Each metric's value in each repeat.
 # How the kernel's checks begin what they have to say.
 _SPLAT = re.compile(
     r"WARNING: |BUG: |kernel BUG at |Oops: |general protection fault|UBSAN: |list_(add|del) corr"
     r"|INFO: (task .* blocked|trying to register non-static)|rcu: INFO: |Kernel panic - "
 )
+#: Complaints that a guest makes, too, whose host gives it no processor for seconds.
 STALL = re.compile(r"rcu: INFO: |BUG: soft lockup|BUG: workqueue lockup|INFO: task .* blocked")
-"""Complaints that a guest makes, too, whose host gives it no processor for seconds."""
 _RATIO = re.compile(r"ratio\.(?P<metric>[^(]+)\((?P<above>[^,()]*),(?P<below>[^,()]*)\)")
 EXCERPT_LINES, EXCERPT_CHARS = 120, 12_000
 
@@ -53,10 +51,9 @@ class Failed:
     console: str
 
 
+#: What a boot gave; under the profiler, its metrics are those of the profiles.
 Report = GuestReport | Failed | Profiles
-"""What a boot gave; under the profiler, its metrics are those of the profiles."""
-Boots = Mapping[tuple[str, str], Sequence[Report]]
-"""What the repeats gave, by variant and run."""
+Boots = Mapping[tuple[str, str], Sequence[Report]]  #: What the repeats gave, by variant and run.
 
 
 def metrics(boots: Sequence[Report]) -> Metrics:
@@ -79,10 +76,7 @@ def look_up(known: Metrics, name: str) -> list[Value]:
 
 
 def judge(case: KernelCase, boots: Boots) -> list[OutcomeRecord]:
-    """Judge a case's outcomes by what its boots gave.
-
-    Outcomes of variants that were not run are left out. Whatever cannot be judged did not hold.
-    """
+    """Judge the outcomes of variants that were run; whatever cannot be judged did not hold."""
     ran = {variant for variant, _ in boots}
     return [_judge(outcome, boots) for outcome in case.outcomes if outcome.variant in ran]
 
@@ -104,9 +98,7 @@ def excerpt(console: str) -> str:
 
 def condition(outcome: Expectation) -> str:
     """An outcome's condition as text, e.g. "calls_per_op.f >= 1.9"."""
-    about = outcome.metric
-    if outcome.relative_to is not None:
-        about += f" / {outcome.relative_to}'s"
+    about = outcome.metric + (f" / {outcome.relative_to}'s" if outcome.relative_to else "")
     numbers = {">=": outcome.at_least, "<=": outcome.at_most, "=": outcome.equals}
     texts = {"contains": outcome.contains, "lacks": outcome.lacks}
     wanted = [f"{sign} {number(value)}" for sign, value in numbers.items() if value is not None]
@@ -123,14 +115,12 @@ def _judge(outcome: Expectation, boots: Boots) -> OutcomeRecord:
         if outcome.relative_to is not None:
             values = _divided(values, _values(outcome, outcome.relative_to, boots))
         if outcome.contains is not None or outcome.lacks is not None:
-            texts = [value for value in values if isinstance(value, str)]
-            if len(texts) != len(values):
+            if len(texts := [v for v in values if isinstance(v, str)]) != len(values):
                 raise ContendedError(f"{outcome.metric} is a number: give it a bound")
             seen = _line_of_interest(outcome, texts)
             reason = " and ".join(_broken_by_texts(outcome, texts))
         else:
-            numbers = [value for value in values if isinstance(value, float)]
-            if len(numbers) != len(values):
+            if len(numbers := [v for v in values if isinstance(v, float)]) != len(values):
                 advice = "ask whether it contains or lacks something"
                 raise ContendedError(f"{outcome.metric} is a text: {advice}")
             if any(map(math.isnan, numbers)):
@@ -141,18 +131,10 @@ def _judge(outcome: Expectation, boots: Boots) -> OutcomeRecord:
                 reason += f" ({_failed_checks(boots[outcome.variant, outcome.run])})"
     except ContendedError as error:
         reason = str(error)
+    same = {f: getattr(outcome, f) for f in ("variant", "run", "expected", "metric", "timed")}
+    about = condition(outcome)
     return OutcomeRecord(
-        variant=outcome.variant,
-        run=outcome.run,
-        expected=outcome.expected,
-        condition=condition(outcome),
-        metric=outcome.metric,
-        seen=seen,
-        low=low,
-        high=high,
-        held=not reason,
-        reason=reason,
-        timed=outcome.timed,
+        **same, condition=about, seen=seen, low=low, high=high, held=not reason, reason=reason
     )
 
 
@@ -190,13 +172,9 @@ def _broken_by_texts(outcome: Expectation, texts: Sequence[str]) -> Iterator[str
 
 def _failed_checks(boots: Sequence[Report]) -> str:
     """The smoke checks that failed, each with its reason."""
-    return "; ".join(
-        f"{check.get('name', '?')}: {check.get('detail', '?')}"
-        for boot in boots
-        if isinstance(boot, GuestReport)
-        for check in boot.checks
-        if not check.get("ok")
-    )
+    checks = [check for boot in boots if isinstance(boot, GuestReport) for check in boot.checks]
+    failed = [check for check in checks if not check.get("ok")]
+    return "; ".join(f"{one.get('name', '?')}: {one.get('detail', '?')}" for one in failed)
 
 
 def _line_of_interest(outcome: Expectation, texts: Sequence[str]) -> str:
@@ -274,9 +252,8 @@ def _slopes(points: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, floa
     for name in points[0][1]:
         line = [values.get(name, 0) for _, values in points]
         if min(line) > 0:
-            found[f"slope.{name}"] = statistics.linear_regression(
-                x, list(map(math.log, line))
-            ).slope
+            fit = statistics.linear_regression(x, [math.log(y) for y in line])
+            found[f"slope.{name}"] = fit.slope
     return found
 
 

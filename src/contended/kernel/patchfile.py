@@ -75,10 +75,9 @@ class Patch:
         return tuple(dict.fromkeys(hunk.file for hunk in self.hunks))
 
     def show(self, *numbers: int, file: str | None = None) -> Any:
-        """Some hunks, counted from 1, or all, for display with a diff's colours.
+        """Some hunks of all, or of a `file`, counted from 1, for display with a diff's colours.
 
-        With a `file` only its hunks are counted and shown. Raises UsageError if there is no such
-        hunk or file; a chapter must follow its patch.
+        Raises UsageError if there is no such hunk or file; a chapter must follow its patch.
         """
         from IPython.display import Code  # the book's: measuring does without
 
@@ -151,11 +150,7 @@ def changes_of(text: str) -> str:
 
 
 def changes(text: str) -> tuple[Change, ...]:
-    """Read a diff; what stands between the changes of files is skipped.
-
-    Raises BadPatch if there is no change in it, a hunk is not as long as it says, or a name leads
-    out of the tree.
-    """
+    """Read a diff, and skip what stands between the changes of files; raises BadPatch."""
     lines = text.split("\n")
     found: list[Change] = []
     number = 0

@@ -28,7 +28,7 @@ class Plan:
 
 
 def of(
-    slug: str,
+    case: str | KernelCase,
     wanted: Sequence[str] | None = None,
     *,
     smoke: bool = True,
@@ -38,20 +38,9 @@ def of(
 
     A variant that another one is compared with is booted too. The smoke set is added for every
     variant, and once more with the debugging options for right fixes, unless the case's file has
-    its own expectation of that workload with that configuration. Raises UsageError if there is no
-    such case, variant or run.
+    its own expectation of that workload with that configuration.
     """
-    return of_case(variants.load(slug), wanted, smoke=smoke, runs=runs)
-
-
-def of_case(
-    case: KernelCase,
-    wanted: Sequence[str] | None = None,
-    *,
-    smoke: bool = True,
-    runs: Sequence[str] | None = None,
-) -> Plan:
-    """`of` a case that was read already."""
+    case = variants.load(case) if isinstance(case, str) else case
     asked = [run.name for run in case.pick_runs(case.runs if runs is None else runs)]
     chosen = [one.name for one in case.pick(case.variants if wanted is None else wanted)]
     expected = [o for o in case.outcomes if o.variant in chosen and o.run in asked]

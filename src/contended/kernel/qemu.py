@@ -37,10 +37,7 @@ CMDLINE = (
 # What QEMU calls a second of the guest, in instructions, with -icount shift=0.
 ICOUNT_KHZ = 1_000_000
 HZ = 100
-
-# rdtsc; shl rdx, 32; or rax, rdx; ret
-_RDTSC = bytes.fromhex("0f31 48c1e220 4809d0 c3")
-_INTERVAL_S = 0.02
+_RDTSC = bytes.fromhex("0f31 48c1e220 4809d0 c3")  # rdtsc; shl rdx, 32; or rax, rdx; ret
 
 Accel = Literal["auto", "tcg", "kvm"]
 
@@ -64,7 +61,6 @@ class Boot:
     cmdline: str = ""  #: Added to the standard command line.
     accel: Accel = "auto"  #: `auto` is KVM if it works here, otherwise TCG.
     icount: bool = False  #: One vCPU whose clock counts instructions: times are repeatable.
-    memory_mib: int = 1024
     deadline_s: float = 120  #: From the start to the guest's last line.
     plugin: str | None = None  #: The value of QEMU's -plugin option.
     hold: bool = False  #: The guest waits for a byte before its last line.
@@ -98,9 +94,8 @@ def _version(path: str) -> str:
 def tsc_khz() -> int | None:
     """The rate of the host's time stamp counter in kHz; None where it cannot be read.
 
-    A guest reads that counter, but has to find out its rate. Its kernel times it against an
-    emulated timer chip, slowly and, on a busy host, in vain; then it is left with a clock that
-    advances in steps of 10 ms, and every latency it reports is nonsense. So the guest is told.
+    A guest, which reads that counter, is told: its kernel would time it against an emulated timer
+    chip and, on a busy host, end up with a clock that advances in steps of 10 ms.
     """
     if platform.machine() != "x86_64":
         return None
@@ -114,14 +109,12 @@ def tsc_khz() -> int | None:
 
     def both() -> tuple[int, int]:
         """The counter and the clock (ns) at one moment: the reading that took least."""
-        tries = []
-        for _ in range(20):
-            before, now, after = read(), time.monotonic_ns(), read()
-            tries.append((after - before, (before + after) // 2, now))
-        return min(tries)[1:]
+        tries = ((read(), time.monotonic_ns(), read()) for _ in range(20))
+        before, now, after = min(tries, key=lambda each: each[2] - each[0])
+        return (before + after) // 2, now
 
     first_ticks, first_ns = both()
-    time.sleep(_INTERVAL_S)
+    time.sleep(0.02)
     last_ticks, last_ns = both()
     del code
     page.close()
@@ -161,7 +154,7 @@ def arguments(boot: Boot, accel: str) -> list[str]:
     tcg = "tcg,thread=single" if boot.icount else "tcg,thread=multi"
     return [
         *(find(), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-        *("-machine", MACHINE, "-cpu", "max", "-m", str(boot.memory_mib)),
+        *("-machine", MACHINE, "-cpu", "max", "-m", "1024"),
         *("-accel", tcg if accel == "tcg" else "kvm"),
         # Without ACPI a kernel learns only of the first core of each socket.
         *("-smp", f"{boot.vcpus},sockets={boot.vcpus},cores=1,threads=1"),
@@ -176,10 +169,10 @@ def arguments(boot: Boot, accel: str) -> list[str]:
 def start(
     arguments: Sequence[str], fds: Sequence[int] = (), *, terminal: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start QEMU so that it dies with this process, however that ends.
+    """Start QEMU, with the descriptors `fds`, so that it dies with this process, however it ends.
 
-    It inherits the descriptors `fds`. Unless it is to have the terminal, only its standard error is
-    heard, and it has a session of its own: Ctrl-C reaches us, and we end QEMU in order.
+    Unless it is to have the terminal, only its standard error is heard, and it has a session of its
+    own: Ctrl-C reaches us, and we end QEMU in order.
     """
     parent = os.getpid()
 
@@ -206,10 +199,7 @@ def start(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that `start` made, and what it has started, and wait until it is gone.
-
-    Nothing in there is worth a gentle end: the guest has no disk.
-    """
+    """Kill what `start` started (without a disk nothing is lost), and wait until it is gone."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, signal.SIGKILL)

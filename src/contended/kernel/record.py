@@ -16,9 +16,7 @@ from contended.records import Record
 from contended.show.table import Table, columns
 
 SCHEMA = 1
-_WIDTH = 46
-_SEEN = 60
-_NOTE = 70
+_WIDTH, _SEEN, _NOTE = 46, 60, 70
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +39,9 @@ class KernelProvenance:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """A kernel that was booted."""
+    """A kernel that was booted, as the case's variant."""
 
     variant: str
     config: str
@@ -172,14 +170,13 @@ class KernelRun(Record):
 
     def _repr_html_(self) -> str:
         what = "recorded reference run" if self.recorded else "run now"
-        return Table(
-            f"{self.case} on a real kernel ({what}; {self._where()})",
-            ("variant", "expected", "seen", "condition", "outcome"),
-            [
-                (o.variant, o.expected, _seen(o), o.condition, "held" if o.held else "did not hold")
-                for o in self.outcomes
-            ],
-        )._repr_html_()
+        head = ("variant", "expected", "seen", "condition", "outcome")
+        rows = [
+            (o.variant, o.expected, _seen(o), o.condition, "held" if o.held else "did not hold")
+            for o in self.outcomes
+        ]
+        caption = f"{self.case} on a real kernel ({what}; {self._where()})"
+        return Table(caption, head, rows)._repr_html_()
 
     def _where(self) -> str:
         from_ = self.provenance

@@ -41,23 +41,10 @@ def run(
     smoke: bool = True,
     runs: Sequence[str] | None = None,
 ) -> KernelRun:
-    """Build what is missing, boot, and judge.
+    """Build what is missing, boot, and judge; by default all variants and runs, and the smoke set.
 
-    Args:
-        slug: The case.
-        variants: Their names; default: all.
-        vcpus: Virtual processors of the runs that leave it open.
-        repeats: Boots of each variant with each run; the median is judged.
-        accel: `tcg`, `kvm` or, if it works here, kvm: `auto`.
-        source: The kernel's source if it is not Debian's package.
-        progress: Called with what is being done, how much of it is done, and of how much.
-        smoke: Whether the smoke set is run as well.
-        runs: Names of the case's runs, if not all are wanted.
-
-    Raises:
-        UsageError: no such case, variant or run, or a number out of range.
-        LostVm: QEMU was killed or failed; that is no outcome.
-        ContendedError: no QEMU, no source, a patch that does not apply, a build that fails.
+    `vcpus` is for runs that leave it open; of `repeats` the median is judged. Raises UsageError for
+    what the case lacks and numbers out of range, LostVm, which is no outcome, if QEMU was killed.
     """
     check(vcpus, repeats)
     what = plan.of(slug, variants, smoke=smoke, runs=runs)
@@ -87,28 +74,24 @@ def carry_out(
     qemu.find()  # before minutes of building
     started, clock, load = machine.now(), time.monotonic(), machine.load_1min()
     origin = source.find(given)
-    report_progress: Progress = progress or (lambda _what, _done, _of: None)
-    kernels = {
-        (variant.name, config): build.build(variant, config, origin, progress)
-        for variant, config in what.kernels
-    }
+    kernels = {(v.name, c): build.build(v, c, origin, progress) for v, c in what.kernels}
     records: list[BootRecord] = []
     reports: dict[tuple[str, str], list[Report]] = defaultdict(list)
     planned = repeats * len(what.boots)
     used, note = "tcg", ""
     for repeat in range(repeats):
         for variant, run in what.boots:
-            report_progress(f"boot {variant.name}: {run.name}", len(records), planned)
+            if progress:
+                progress(f"boot {variant.name}: {run.name}", len(records), planned)
             asked = _boot(what.case, variant, run, kernels[variant.name, run.config], vcpus, accel)
-            began = time.monotonic()
-            report, used_now, note_now = _report(asked, variant, run)
-            seconds = time.monotonic() - began
+            report, record, why = _turn(asked, variant, run, repeat)
             # What is forced by a single run, such as counting instructions, is not the choice.
             if not (run.icount or run.profile):
-                used, note = used_now, note_now
+                used, note = record.accel, why
             reports[variant.name, run.name].append(report)
-            records.append(_record(asked, variant, run, repeat, report, used_now, seconds))
-    report_progress("done", planned, planned)
+            records.append(record)
+    if progress:
+        progress("done", planned, planned)
     return KernelRun(
         case=what.case.slug,
         vcpus=vcpus,
@@ -116,15 +99,9 @@ def carry_out(
         variants={v.name: v.summary for v, _ in what.boots},
         kernels=[
             # Not the kernel's own names: equal kernels of several cases are built once.
-            KernelInfo(
-                variant=name,
-                config=config,
-                version=kernel.version,
-                build_id=kernel.build_id,
-                compiler=kernel.compiler,
-                patches=[patch.name for patch in what.case.variants[name].patches],
-            )
+            KernelInfo(name, config, kernel.version, kernel.build_id, kernel.compiler, patches)
             for (name, config), kernel in kernels.items()
+            for patches in ([patch.name for patch in what.case.variants[name].patches],)
         ],
         boots=records,
         outcomes=outcomes.judge(what.case, reports),
@@ -166,12 +143,11 @@ def _boot(
     )
 
 
-def _report(asked: Boot, variant: Variant, run: GuestRun) -> tuple[Report, str, str]:
-    """Boot; what it gave, how it ran, and why not with KVM.
-
-    A guest in trouble is a finding, a lost machine is not. Under the profiler the vCPUs are the
-    run's own.
-    """
+def _turn(
+    asked: Boot, variant: Variant, run: GuestRun, repeat: int
+) -> tuple[Report, BootRecord, str]:
+    """Boot; what it gave (trouble in the guest is a finding), and a note on why not with KVM."""
+    began = time.monotonic()
     accel, note = ("tcg", "") if run.profile else boot.choose(asked)
     report: Report
     try:
@@ -184,21 +160,9 @@ def _report(asked: Boot, variant: Variant, run: GuestRun) -> tuple[Report, str, 
         report = Failed(trouble.kind, str(trouble), trouble.console)
     except (assemble.NoRegion, output.BadReport) as nothing:
         report = Failed("error", str(nothing), "")
-    return report, accel, note
-
-
-def _record(
-    asked: Boot,
-    variant: Variant,
-    run: GuestRun,
-    repeat: int,
-    report: Report,
-    accel: str,
-    seconds: float,
-) -> BootRecord:
     whole = report if isinstance(report, GuestReport) else None
     console = "" if isinstance(report, Profiles) else report.console
-    return BootRecord(
+    record = BootRecord(
         variant=variant.name,
         run=run.name,
         config=run.config,
@@ -216,5 +180,6 @@ def _record(
         splats=outcomes.splats(console),
         excerpt=outcomes.excerpt(console),
         boot_s=whole.boot_s if whole else 0.0,
-        wall_s=seconds,
+        wall_s=time.monotonic() - began,
     )
+    return report, record, note

@@ -28,10 +28,7 @@ def check_terminal() -> None:
 
 
 def interact(boot: qemu.Boot, name: str) -> int:
-    """Boot, and give the terminal to the guest until it ends; QEMU's exit status.
-
-    Raises ContendedError if there is no terminal, no QEMU, no busybox, or QEMU is killed.
-    """
+    """Boot, and give the terminal to the guest until it ends; QEMU's exit status."""
     check_terminal()
     boot = replace(boot, initrd=guest.shell_initrd(), args={**boot.args, "run": "shell"})
     accel, note = boots.choose(boot)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The kernel's source: found, unpacked once into the cache, patched for as long as a build takes.
 
-The unpacked tree is shared by all variants and configurations. Patches are applied to copies of the
-files they touch; only when all have applied are the results put into the tree, with a journal of
-what to undo. Whoever locks the tree next, even after a kill, finds the journal and puts everything
-back, times of modification included: what was not touched is then not compiled again.
+Patches are applied to copies of the files they touch; only when all have applied are the results
+put into the tree, with a journal of what to undo. Whoever locks the tree next, even after a kill,
+puts everything back, times of modification included: what was not touched is not compiled again.
 """
 
 from __future__ import annotations
@@ -28,22 +27,14 @@ from contended.kernel import fetch, patchfile, store
 from contended.kernel.store import Say
 
 PACKAGE = "linux-source-6.1"
-
-TESTED = "6.1.192"
-"""The version that the patches were made for; others are tried."""
-
-TREE_BYTES = 2_000_000_000
-"""What an unpacked tree needs; measured 1.5 GB."""
-
+TESTED = "6.1.192"  #: The version that the patches were made for; others are tried.
+TREE_BYTES = 2_000_000_000  #: What an unpacked tree needs; measured 1.5 GB.
 _OUTSIDE = (".git",)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """A kernel tree in the cache, ours to patch; `digest` is of the `given` tarball or folder.
-
-    The same content is the same source, wherever it was given.
-    """
+    """A kernel tree in the cache, ours to patch; `digest` is of what was `given`."""
 
     tree: Path
     version: str
@@ -67,9 +58,9 @@ def _silent(_: str) -> None:
 def find(given: Path | None = None, say: Say = _silent) -> KernelSource:
     """The kernel's source, unpacked (or copied) into the cache if it is not there yet.
 
-    It is `given` as a tarball or a folder, which is never written to, or it is what
-    `CONTENDED_KERNEL_SOURCE` names, or else Debian's package, or else what `get` has fetched.
-    Raises NoSource if there is nothing of this, UsageError if what was given is no kernel source.
+    It is `given` as a tarball or a folder, which is never written to, or named by
+    `CONTENDED_KERNEL_SOURCE`, or Debian's package, or what `get` has fetched. Raises NoSource if
+    there is nothing of this, UsageError if it is no kernel source.
     """
     if given is None and (named := os.environ.get("CONTENDED_KERNEL_SOURCE")):
         given = Path(named)
@@ -99,10 +90,7 @@ def obtain(given: Path | None = None, say: Say = _silent) -> KernelSource:
 
 
 def get(say: Say = _silent, url: str | None = None, sha256: str | None = None) -> KernelSource:
-    """Fetch a tarball, which must have that SHA-256, or Debian's package, and unpack it.
-
-    Raises UsageError if it is no kernel source, ContendedError if it cannot be had.
-    """
+    """Fetch a tarball, which must have that SHA-256, or Debian's package, and unpack it."""
     fetch.check(url, sha256)
     store.need_space(
         store.cache(), fetch.BYTES + TREE_BYTES, "fetching and unpacking the kernel's source"
@@ -208,10 +196,7 @@ def lock(source: KernelSource, say: Say = _silent) -> Iterator[int]:
 
 @contextmanager
 def patched(source: KernelSource, patches: Sequence[Path]) -> Iterator[Path]:
-    """Have the tree with patches applied; afterwards it is as before, times included.
-
-    Raises ContendedError if a patch does not apply; the tree was then not touched.
-    """
+    """Have the tree with patches applied; afterwards it is as before, times included."""
     with lock(source), applied(source, patches):
         yield source.tree
 
@@ -222,8 +207,8 @@ def applied(
 ) -> Iterator[list[str]]:
     """As `patched`, for whoever holds the lock; yields the changed files, relative to the tree.
 
-    They get that time of modification, 0: now. A build that goes on after an interruption must not
-    see them as newer than what it compiled from them.
+    They get that time of modification, 0: now. To a build that goes on after an interruption they
+    must not be newer than what it compiled from them.
     """
     tree = source.tree
     with tempfile.TemporaryDirectory(prefix=".patching-", dir=tree.parent) as scratch:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What the lab's modules share: its folder in the cache, room, locks, and programs that it asks.
+"""What the lab's modules share: programs that are asked, room, locks, and images of folders.
 
-And folders that are images of others, times of modification to the nanosecond included: `make`
-decides by these what to compile, so a copy that keeps them can stand in for the original, and a
-file whose size and time are the same need not be copied again.
+An image has the times of modification to the nanosecond: `make` decides by these what to compile.
 """
 
 from __future__ import annotations
@@ -26,9 +24,7 @@ from contended import tree
 from contended.errors import ContendedError
 
 ROOM = "make room, or set CONTENDED_CACHE to a folder on another disk"
-
-Say = Callable[[str], None]
-"""Told in a line what will take a while."""
+Say = Callable[[str], None]  #: Told in a line what will take a while.
 
 
 class ToolError(ContendedError):
@@ -77,10 +73,7 @@ def need_space(where: Path, needed: int, purpose: str) -> None:
 
 @contextmanager
 def making(home: Path, say: Say) -> Iterator[Path | None]:
-    """A folder that becomes `home` if all goes well, and nothing otherwise.
-
-    None if somebody else made it while we waited for the lock.
-    """
+    """A folder that becomes `home` if all goes well; None if somebody else was making it."""
     with locked(home.parent / "lock", say):
         for left in home.parent.glob(".new-*"):  # somebody was killed: we have the lock
             shutil.rmtree(left, ignore_errors=True)
@@ -117,7 +110,7 @@ def locked(file: Path, say: Say) -> Iterator[int]:
 def entries(root: Path, without: Collection[str] = ()) -> Iterator[tuple[str, os.stat_result]]:
     """All paths under a folder, in a fixed order with folders first, and what `lstat` says of them.
 
-    Paths that match one of the `fnmatch` patterns `without` are left out, with all that is in them.
+    Without what matches one of these `fnmatch` patterns, and all that is in it.
     """
     todo = [""]
     while todo:

@@ -19,9 +19,7 @@ from contended.errors import ContendedError, UsageError
 
 Config = Literal["base", "debug", "up"]
 CONFIGS = get_args(Config)
-MAX_VCPUS = 128
-"""What the kernels are configured for."""
-
+MAX_VCPUS = 128  #: What the kernels are configured for.
 _T = TypeVar("_T")
 _TIME = re.compile(r"\b(latency_us|ns_per_op)\b")
 _PATCH = re.compile(r"(\.\./[a-z0-9]+(-[a-z0-9]+)*/)?[^/]*[^/.][^/]*\.patch")
@@ -52,15 +50,11 @@ _Member = Annotated[str, _like(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "no name of a s
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a struct must lie in memory; checked by DWARF after a build with config base.
+    """How a struct must lie in memory; checked by DWARF after a build with config base."""
 
-    Its size is in bytes, None if it does not matter. The pairs of fields `apart` must not share a
-    64-byte line, those `together` must.
-    """
-
-    size: Annotated[int, Field(ge=1)] | None = None
-    apart: tuple[tuple[_Member, _Member], ...] = ()
-    together: tuple[tuple[_Member, _Member], ...] = ()
+    size: Annotated[int, Field(ge=1)] | None = None  #: Bytes; None if it does not matter.
+    apart: tuple[tuple[_Member, _Member], ...] = ()  #: Fields that must not share a 64-byte line.
+    together: tuple[tuple[_Member, _Member], ...] = ()  #: Fields that must share one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +67,7 @@ class Variant:
     patches: tuple[Path, ...] = ()  #: Applied in this order.
     cmdline: _LineOrNone = ""  #: Added to the standard command line.
     right: bool = False  #: Whether it is a right fix, of which debugging options do not complain.
-    #: What must be true of its structs, by their names without `struct`.
-    layout: Mapping[_Member, Layout] = field(default_factory=dict)
+    layout: Mapping[_Member, Layout] = field(default_factory=dict)  #: By structs' names.
 
     def __str__(self) -> str:
         return f"{self.slug}/{self.name}"
@@ -92,12 +85,9 @@ class GuestRun:
     icount: bool = False  #: Count instructions instead of time; needs one vCPU.
     calls: tuple[_Function, ...] = ()  #: Kernel functions whose calls are counted.
     cmdline: _LineOrNone = ""  #: Added to the command line after the variant's.
-    #: Run it under the coherence profiler; its metrics are those of `contended.profile.query`.
-    profile: bool = False
-    #: Instructions that the profiler lets a CPU be ahead of the others; 0: its default.
-    quantum: Annotated[int, Field(ge=0)] = 0
-    #: What it counts executions of: functions, calls (`caller>callee`), or `slow(lockref)`.
-    watch: tuple[_Watched, ...] = ()
+    profile: bool = False  #: Under the coherence profiler: metrics are `contended.profile.query`'s.
+    quantum: Annotated[int, Field(ge=0)] = 0  #: Instructions a CPU may be ahead; 0: its default.
+    watch: tuple[_Watched, ...] = ()  #: Executions that it counts: `f`, `f>g` or `slow(lockref)`.
 
     def told(self) -> dict[str, str]:
         """The guest's parameters."""
@@ -117,10 +107,8 @@ class Expectation:
     equals: FiniteFloat | None = None
     contains: _Text | None = None
     lacks: _Text | None = None
-    #: A variant by whose metric, in the same run, this one's is divided.
-    relative_to: str | None = None
-    #: Whether it rests on time, or on how processors meet: a busy host can spoil it.
-    timed: bool = False
+    relative_to: str | None = None  #: A variant by whose metric, in that run, it is divided.
+    timed: bool = False  #: Whether a busy host can spoil it, since it rests on time or on races.
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +158,10 @@ def load(slug: str) -> KernelCase:
 
 def pick(name: str) -> Variant:
     """The variant that `SLUG/VARIANT` names; raises UsageError, which lists those there are."""
-    slug, _, variant = name.partition("/")
-    case = load(slug)
-    if variant not in case.variants:
-        there = ", ".join(f"{slug}/{each}" for each in case.variants)
-        raise UsageError(f"no kernel variant {name!r}; there are: {there}")
-    return case.variants[variant]
+    there = {str(variant): variant for variant in load(name.partition("/")[0]).variants.values()}
+    if name not in there:
+        raise UsageError(f"no kernel variant {name!r}; there are: {', '.join(there)}")
+    return there[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +172,7 @@ class _VariantsFile:
 
 
 def read(file: Path) -> KernelCase:
-    """Read one variants.toml; its folder's name is the slug.
-
-    Raises UsageError, which names the file and the key, if it cannot be read or has a mistake.
-    """
+    """Read one variants.toml; its folder's name is the slug. A mistake is a UsageError."""
     slug = file.parent.name
     content = records.toml(file)
     _name(file, content, "variants", slug=slug)

@@ -2,11 +2,9 @@
 """A running virtual machine: hear what the guest has to say, and leave nothing behind.
 
 The guest sends its results as JSON lines over a second serial port; the console carries only the
-kernel's own messages. Both ports, and QEMU's control socket, are socket pairs that QEMU inherits:
-nothing has a name in the file system, so nothing can be left there, whoever is killed.
-
-A virtual machine that is lost (`LostVm`) says nothing about the kernel in it. That is another
-error than a kernel that panics, hangs, or whose workload fails.
+kernel's own messages. Both, and QEMU's control socket, are socket pairs that QEMU inherits: nothing
+has a name in the file system. A machine that is lost (`LostVm`) says nothing about its kernel,
+other than one that panics, hangs, or whose workload fails (`GuestTrouble`).
 """
 
 from __future__ import annotations
@@ -158,10 +156,7 @@ class VirtualMachine:
             raise self._lost() from error
 
     def qmp(self, command: str, **arguments: Any) -> Any:
-        """Ask QEMU itself, by its control protocol; what it returns.
-
-        Raises LostVm if it is gone or does not answer, ContendedError if it refuses.
-        """
+        """Ask QEMU itself, by its control protocol; raises ContendedError if it refuses."""
         if not self._negotiated:
             self._negotiated = True
             self._answer("QMP")
@@ -207,23 +202,19 @@ class VirtualMachine:
         return line
 
     def _parse(self, line: bytes, number: int) -> dict[str, Any]:
-        try:
+        message = None
+        with suppress(ValueError):
             message = json.loads(line)
-        except ValueError:
-            message = None
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):
             shown = line[:80].decode(errors="replace")
-            raise GuestError(f"line {number} of the guest makes no sense: {shown!r}", self.console)
-        if (number == 1) != (message["type"] == "hello"):
-            raise GuestError(
-                f"the guest's line {number} is {message['type']!r}; hello comes first, and once",
-                self.console,
-            )
-        if number == 1 and message.get("abi") != ABI:
-            raise GuestError(
-                f"the guest speaks version {message.get('abi')}, this program version {ABI}"
-            )
-        return message
+            what = f"line {number} of the guest makes no sense: {shown!r}"
+        elif (number == 1) != (message["type"] == "hello"):
+            what = f"the guest's line {number} is {message['type']!r}; hello comes first, and once"
+        elif number == 1 and message.get("abi") != ABI:
+            what = f"the guest speaks version {message.get('abi')}, this program version {ABI}"
+        else:
+            return message
+        raise GuestError(what, self.console)
 
     def _pump(self, seconds: float) -> None:
         """Take in what there is, waiting for it at most so long."""
