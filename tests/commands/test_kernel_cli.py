@@ -334,12 +334,12 @@ def test_killing_qemu_is_reported_as_a_lost_machine(
 SHELL = """
 import sys
 from pathlib import Path
-from contended.kernel import build, guest, qemu, shell
+from contended.kernel import boot, build, guest, qemu
 guest.shell_initrd = lambda: Path({initrd!r})
 image = Path({image!r})
 k = build.Kernel("t", "after", "base", "0", image, image, "", "6.1.192", "gcc")
 b = qemu.Boot(kernel=k, vcpus=1, accel="tcg", args={{"how": {how!r}}})
-sys.exit(shell.interact(b, "example/after"))
+sys.exit(boot.interact(b, "example/after"))
 """
 
 

@@ -267,7 +267,7 @@ def test_what_the_lab_adds_must_fit_on_top(toys: Path, tree: KernelSource, tmp_p
 
 def test_no_program_of_the_build_can_be_changed(tree: KernelSource) -> None:
     """The list against what make noted of the programs that it compiled for this machine."""
-    objects = store.cache() / "build" / f"{tree.key}-base" / "objects"
+    objects = store.cache() / "build" / f"{tree.tree.parent.name}-base" / "objects"
     used: set[str] = set()
     for noted in objects.rglob(".*.cmd"):
         text = noted.read_text(errors="replace")

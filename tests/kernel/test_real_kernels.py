@@ -15,7 +15,7 @@ import labtools
 import pytest
 
 from contended.errors import ContendedError
-from contended.kernel import build, plan, qemu, run, source, variants
+from contended.kernel import build, qemu, run, source, variants
 from contended.kernel.source import KernelSource
 
 pytest_plugins = ("labfixtures",)
@@ -58,7 +58,7 @@ def test_a_patch_is_in_the_kernels_style(slug: str, origin: KernelSource) -> Non
 
 @pytest.mark.parametrize("slug", CASES)
 def test_the_kernels_are_built(slug: str, origin: KernelSource) -> None:
-    for variant, config in plan.of(slug).kernels:
+    for variant, config in run.plan(slug).kernels:
         kernel = build.build(variant, config, origin)
         assert build.find(variant, config, origin) == kernel
 

@@ -19,7 +19,6 @@ from contended.kernel import (
     build,
     c2c,
     guest,
-    plan,
     qemu,
     record,
     run,
@@ -105,7 +104,7 @@ def carry(case: KernelCase = CASE, **fields: Any) -> KernelRun:
         "runs": None,
         **fields,
     }
-    what = plan.of(
+    what = run.plan(
         case, settings.pop("wanted"), smoke=settings.pop("smoke"), runs=settings.pop("runs")
     )
     return carry_out(what, **settings)
@@ -402,7 +401,7 @@ def test_every_case_has_a_plan() -> None:
         case = variants.load(slug)
         expected = {outcome.variant for outcome in case.outcomes}
         assert expected == set(case.variants), slug
-        assert plan.of(slug).kernels
+        assert run.plan(slug).kernels
 
 
 def test_real_machines(

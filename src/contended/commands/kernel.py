@@ -14,13 +14,12 @@ from contended import packages
 from contended.commands import commandline
 from contended.errors import ContendedError, UsageError
 from contended.kernel import (
+    boot,
     build,
     fetch,
     health,
-    plan,
     qemu,
     run,
-    shell,
     source,
     store,
     variants,
@@ -113,7 +112,7 @@ def kernels_of(names: Sequence[str]) -> list[tuple[Variant, str]]:
         slug, slash, one = name.partition("/")
         if slash:
             variants.pick(name)
-        for variant, config in plan.of(slug, [one] if slash else None).kernels:
+        for variant, config in run.plan(slug, [one] if slash else None).kernels:
             # What another variant is compared with is a kernel of that variant.
             if not slash or variant.name == one:
                 found[str(variant), config] = (variant, config)
@@ -207,7 +206,7 @@ def _build(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     run.check(args.vcpus, args.repeats)
-    plan.of(args.slug, args.variants)  # a mistake in the call is said before anything is done
+    run.plan(args.slug, args.variants)  # a mistake in the call is said before anything is done
     if args.json is not None:
         commandline.check_writable(args.json)
     with commandline.lines() as progress:
@@ -234,12 +233,12 @@ def _run(args: argparse.Namespace) -> int:
 def _shell(args: argparse.Namespace) -> int:
     run.check(args.vcpus, 1)
     variant = variants.pick(args.name)
-    shell.check_terminal()
+    boot.check_terminal()
     qemu.find()
     origin = source.find(args.source, _say)
     with commandline.lines() as progress:
         kernel = build.build(variant, args.config, origin, progress)
-    return shell.interact(
+    return boot.interact(
         qemu.Boot(
             kernel=kernel,
             vcpus=1 if args.config == "up" else args.vcpus,

@@ -23,11 +23,11 @@ from contended.course.grades import Verdict
 from contended.course.lab import Lab
 from contended.course.patchtext import Refused
 from contended.errors import ContendedError
-from contended.kernel import build, make, plan, run, source, store, variants
+from contended.kernel import build, make, run, source, store, variants
 from contended.kernel.build import Kernel
 from contended.kernel.patchfile import Change
-from contended.kernel.plan import Plan
 from contended.kernel.record import KernelRun
+from contended.kernel.run import Plan
 from contended.kernel.source import KernelSource
 from contended.kernel.variants import Variant
 
@@ -102,11 +102,11 @@ def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.Kernel
 
 def _plan(case: variants.KernelCase) -> Plan:
     """What is booted: the smoke set for the submission itself, not for it with further patches."""
-    main = plan.of(case, [SUBMISSION])
+    main = run.plan(case, [SUBMISSION])
     others = [name for name in case.variants if name.startswith(f"{SUBMISSION}-")]
     if not others:
         return main
-    more = plan.of(case, others, smoke=False)
+    more = run.plan(case, others, smoke=False)
     wanted = {(variant.name, each.name) for variant, each in (*main.boots, *more.boots)}
     runs = {**more.case.runs, **main.case.runs}
     return Plan(

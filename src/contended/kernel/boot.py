@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Boot a kernel, with KVM if that works here, and collect what its guest reports.
+"""Boot a kernel, with KVM if that works here; collect what its guest reports, or be its shell.
 
 Inside another virtual machine /dev/kvm may open and make a machine whose first instruction never
 runs: so, once for each start of the host, a kernel is booted with a short deadline.
@@ -10,6 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import signal
+import sys
+import termios
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +20,16 @@ from typing import Any, Literal
 
 from contended import records
 from contended.errors import ContendedError, UsageError
-from contended.kernel import qemu, store
+from contended.kernel import guest, qemu, store
 from contended.kernel.qemu import Boot, LostVm
 from contended.kernel.vm import ENDED, GuestError, GuestHang, GuestTrouble, VirtualMachine
 from contended.records import Record
 
 DEVICE = Path("/dev/kvm")
 DEADLINE_S = 5.0
+_HELP = (
+    "/ct list names the lab's workloads, /ct NAME runs one; poweroff or Ctrl-A X ends the machine"
+)
 
 
 class NoKvm(ContendedError):
@@ -76,6 +82,46 @@ def boot(boot: Boot) -> GuestReport:
     )
 
 
+def check_terminal() -> None:
+    """See that there is somebody to type; raises UsageError if not."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("a shell needs a terminal: run it without a pipe and not in a script")
+
+
+def interact(boot: Boot, name: str) -> int:
+    """Boot, and give the terminal to the guest until it ends; QEMU's exit status."""
+    check_terminal()
+    boot = replace(boot, initrd=guest.shell_initrd(), args={**boot.args, "run": "shell"})
+    accel, note = choose(boot)
+    arguments = [
+        *qemu.arguments(boot, accel),
+        # signal=off: Ctrl-C is the guest's.
+        *("-chardev", "stdio,id=console,mux=on,signal=off", "-serial", "chardev:console"),
+        *("-mon", "chardev=console,mode=readline"),
+        *("-chardev", "null,id=results"),
+        *("-device", "isa-serial,chardev=results,iobase=0x2f8,irq=3"),
+    ]
+    how = f"{accel} ({note})" if note else accel
+    sys.stdout.write(f"{name}, Linux {boot.kernel.version}, {how}\n{_HELP}\n")
+    sys.stdout.flush()
+    # QEMU makes the terminal raw, and may not live to undo that. Ctrl-C, which reaches us as well
+    # until then, is not ours.
+    settings = termios.tcgetattr(sys.stdin)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = qemu.start(arguments, terminal=True)
+        try:
+            status = process.wait()
+        finally:
+            qemu.end(process)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, settings)
+    if status < 0:
+        raise LostVm(f"QEMU was killed by {signal.Signals(-status).name}")
+    return status
+
+
 def choose(boot: Boot) -> tuple[Literal["tcg", "kvm"], str]:
     """How a machine is to run, and a note on why not KVM; NoKvm if it must and cannot be KVM."""
     if boot.accel not in ("auto", "tcg", "kvm"):
@@ -107,34 +153,33 @@ def probe(boot: Boot) -> Answer:
         known: Answer = records.adapter(Answer).validate_json(file.read_bytes())
         if known.key == key:
             return known
-    answer, certain = _try(boot)
-    if certain:
+    answer = _try(boot, key)
+    if answer.key:
         with suppress(OSError, ContendedError):  # asking again costs seconds, and no more
             file.parent.mkdir(parents=True, exist_ok=True)
-            replace(answer, key=key).save(file)
+            answer.save(file)
     return answer
 
 
-def _try(boot: Boot) -> tuple[Answer, bool]:
-    """Boot; the answer, and whether it is one about KVM rather than about this kernel."""
+def _try(boot: Boot, key: str) -> Answer:
+    """Boot; the answer has no key if it is not about KVM but about this kernel."""
     args, vcpus = {"run": "list"}, min(boot.vcpus, 2)
     boot = replace(boot, vcpus=vcpus, args=args, hold=False, cmdline="", deadline_s=DEADLINE_S)
     try:
         with VirtualMachine(boot, "kvm") as machine:
             next(machine.lines())
-            return Answer(True), True
+            return Answer(True, key=key)
     except GuestHang:
         reason = f"/dev/kvm opens but the guest did not start within {DEADLINE_S:.0f} s"
-        return Answer(False, reason), True
+        return Answer(False, reason, key)
     except LostVm as lost:
         how = str(lost).removeprefix(ENDED).strip()
-        return Answer(False, f"/dev/kvm opens but QEMU fails with it: {how}"), True
+        return Answer(False, f"/dev/kvm opens but QEMU fails with it: {how}", key)
     except GuestTrouble as trouble:
-        return Answer(False, f"the kernel does not start with KVM ({trouble})"), False
+        return Answer(False, f"the kernel does not start with KVM ({trouble})")
 
 
 def _key() -> str:
-    """This start of the host, and this QEMU."""
     try:
         host = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -32,8 +32,9 @@ from contended.profile.dwarf import Image
 from contended.profile.layouts import Field
 from contended.records import Record
 
-#: Raised when kernels must be built anew although nothing else that they are made of changed.
-RECIPE = 1
+Report = Callable[..., None]  #: A `Progress` whose numbers may be left out.
+
+RECIPE = 1  #: Raised when kernels must be built anew although nothing of them changed.
 #: What the first build of a configuration needs on the disk with its snapshot, and a variant.
 BASE_BYTES = {"base": 1_200_000_000, "debug": 400_000_000, "up": 400_000_000}
 VARIANT_BYTES = 400_000_000
@@ -230,7 +231,7 @@ class _Build:
     ) -> None:
         self._source, self._config = source, config
         self._report, self._lock, self._boxed = report, lock, boxed
-        self._home = store.cache() / "build" / f"{source.key}-{config}"
+        self._home = store.cache() / "build" / f"{source.tree.parent.name}-{config}"
         self._objects, self._snapshot = self._home / "objects", self._home / "snapshot"
         self._base = digest_of(source, (), config)
         self._state = _State()
@@ -292,7 +293,6 @@ class _Build:
         make.run(name, source, command, objects, self._lock, self._report, expected, patched)
 
     def _publish(self, digest: str) -> None:
-        """Put the finished kernel into the cache, whole."""
         with store.making(_place(digest), self._report) as work:
             if work is None:
                 return

@@ -28,8 +28,7 @@ from contended.profile.saved import Profiles
 
 VCPUS = 4
 DEADLINE_S = 240.0
-# Caches of one size keep their own names.
-CMDLINE = "slab_nomerge"
+CMDLINE = "slab_nomerge"  # caches of one size keep their own names
 
 
 def profile(
@@ -172,9 +171,8 @@ def watched_addresses(image: Image, wanted: Sequence[str]) -> dict[int, str]:
                 continue
             calls = image.calls(function, callee)
             if not calls:
-                raise UsageError(
-                    f"watch {text!r}: {function} does not call {callee} in this kernel"
-                )
+                what = f"{function} does not call {callee} in this kernel"
+                raise UsageError(f"watch {text!r}: {what}")
             found |= dict.fromkeys(calls, f"{function}>{callee}")
     return found
 

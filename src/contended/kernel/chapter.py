@@ -12,7 +12,7 @@ import shutil
 from functools import partial
 
 from contended.errors import ContendedError
-from contended.kernel import build, plan, qemu, record, run, variants
+from contended.kernel import build, qemu, record, run, variants
 from contended.kernel.outcomes import STALL
 from contended.kernel.qemu import LostVm
 from contended.kernel.record import BootRecord, KernelRun, OutcomeRecord
@@ -31,7 +31,7 @@ def missing(slug: str) -> str:
     if shutil.which(qemu.QEMU) is None:
         return "QEMU is not installed"
     try:
-        wanted = plan.of(slug, smoke=False, runs=_live(slug)).kernels
+        wanted = run.plan(slug, smoke=False, runs=_live(slug)).kernels
         kernels = [build.find(variant, config) for variant, config in wanted]
     except ContendedError as error:
         return str(error)

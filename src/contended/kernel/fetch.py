@@ -29,8 +29,7 @@ from contended import child
 from contended.errors import ContendedError, UsageError
 from contended.kernel import store
 
-#: What fetching takes on the disk: the archive, what is in it, and lists; measured 0.35 GB.
-BYTES = 400_000_000
+BYTES = 400_000_000  #: What fetching takes on the disk, with lists; measured 0.35 GB.
 TIMEOUT_S = 60.0  #: How long a server may say nothing.
 RELEASE = "bookworm"  #: The release of Debian that has the kernel's source as a package.
 KEYRINGS = tuple(
@@ -76,11 +75,10 @@ class AptError(ContendedError):
 
 def fetched() -> Path | None:
     """The tarball that was fetched last, if there is one."""
-    try:
+    with suppress(OSError):
         found = [file for file in _place().glob("*/*.tar.*") if file.parent.name[0] != "."]
         return max(found, key=lambda file: file.parent.stat().st_mtime_ns, default=None)
-    except OSError:
-        return None
+    return None
 
 
 def origin(tarball: Path) -> dict[str, str]:
@@ -90,12 +88,6 @@ def origin(tarball: Path) -> dict[str, str]:
         return {}
     value: dict[str, str] = json.loads(note.read_text())
     return value
-
-
-def forget(tarball: Path) -> None:
-    """Remove a fetched tarball that is of no use."""
-    if tarball.parent.parent == _place():
-        shutil.rmtree(tarball.parent, ignore_errors=True)
 
 
 def check(address: str | None, sha256: str | None) -> None:
@@ -121,8 +113,8 @@ def debian(package: str, upstream: str, say: store.Say) -> Path:
     """The tarball in Debian's package, of the upstream version if the mirror has several."""
     tried: list[str] = []
     for mirror in mirrors():
+        fill = functools.partial(_from_mirror, mirror, package, upstream, say)
         try:
-            fill = functools.partial(_from_mirror, mirror, package, upstream, say)
             return _kept(package, say, fill)
         except AptError as error:
             tried.append(str(error))
@@ -263,7 +255,6 @@ def _own_mirror() -> Mirror | None:
 
 
 def _among(said: str, releases: set[str]) -> Mirror | None:
-    """Which of the addresses that update would fetch are those of Debian's archive."""
     # Who else names suites as Debian does serves fewer of them; the keys have the last word.
     main, security = Counter[str](), Counter[str]()
     for place, suite in re.findall(r"^'(\S+?)/dists/(\S+)/InRelease'", said, re.M):
@@ -276,7 +267,6 @@ def _among(said: str, releases: set[str]) -> Mirror | None:
 
 
 def _keys(home: Path) -> list[Path]:
-    """The public keys of Debian's archive."""
     found = [file for file in KEYRINGS if file.is_file()][:1]
     found = found or [k for place in SINGLE_KEYS for k in sorted(place.glob(f"*debian*{RELEASE}*"))]
     if not found:

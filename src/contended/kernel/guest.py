@@ -23,9 +23,8 @@ FLAGS = ("-static", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
 _WHAT = "the kernel lab's guest"
 _STATIC = " (the static C library is missing: apt-get install libc6-dev)"
 BUSYBOX = ("/bin/busybox", "/usr/bin/busybox", "/bin/busybox.static")
-
+#: Modes, as stat(2) has them, of what everybody may enter, execute and follow.
 FOLDER, PROGRAM, LINK = 0o040755, 0o100755, 0o120777
-"""Modes, as stat(2) has them, of what everybody may enter, execute and follow."""
 
 
 def initrd() -> Path:
@@ -84,21 +83,18 @@ def _packed(busybox: Path | None) -> Path:
     try:
         with tempfile.TemporaryDirectory(dir=file.parent) as work:
             made = Path(work) / file.name
-            made.write_bytes(packed(_entries(program.read_bytes(), busybox)))
+            more = _with_commands(busybox) if busybox else []
+            made.write_bytes(packed([("init", PROGRAM, program.read_bytes()), *more]))
             made.replace(file)  # the rename publishes it: nobody ever boots half an archive
     except OSError as error:
         raise ContendedError(f"cannot write {file}: {error.strerror}") from error
     return file
 
 
-def _entries(program: bytes, busybox: Path | None) -> list[tuple[str, int, bytes]]:
-    entries = [("init", PROGRAM, program)]
-    if busybox is None:
-        return entries
+def _with_commands(busybox: Path) -> list[tuple[str, int, bytes]]:
     said = store.ask([busybox, "--list"], env=None).stdout
     commands = {name for name in said.split() if re.fullmatch(r"[\w.\[-]+", name)} - {"busybox"}
     return [
-        *entries,
         ("ct", LINK, b"init"),
         *((name, FOLDER, b"") for name in ("bin", "proc", "root", "sys", "tmp")),
         ("bin/busybox", PROGRAM, busybox.read_bytes()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,13 +13,14 @@ from contended.doctor import Check
 from contended.errors import ContendedError
 from contended.kernel import boot, build, guest, qemu, source, store, variants
 
-#: The source, the object folders of all configurations and the kernels of all cases.
-DISK_BYTES = 7_000_000_000
+DISK_BYTES = 7_000_000_000  #: The source, all configurations' objects and all cases' kernels.
 
 
 def examine() -> list[Check]:
     """Look at everything; only the probe of KVM starts something."""
-    return [_qemu(), _source(), _tools(), _busybox(), *_disk_and_kernels(), _kvm()]
+    shell = _found("busybox", False, _shell, "busybox-static")
+    emulator = _found("QEMU", True, qemu.version, "qemu-system-x86")
+    return [emulator, _source(), _tools(), shell, *_disk_and_kernels(), _kvm()]
 
 
 def source_is_unpacked() -> bool:
@@ -26,11 +28,15 @@ def source_is_unpacked() -> bool:
     return any(store.cache().glob("source/*/tree/Makefile"))
 
 
-def _qemu() -> Check:
+def _shell() -> str:
+    return f"{guest.find_busybox()}, for contended kernel shell"
+
+
+def _found(name: str, required: bool, look: Callable[[], object], package: str) -> Check:
     try:
-        return Check("QEMU", True, True, qemu.version())
-    except qemu.NoQemu as missing:
-        return Check("QEMU", False, True, str(missing), ("qemu-system-x86",))
+        return Check(name, True, required, str(look()))
+    except ContendedError as missing:
+        return Check(name, False, required, str(missing), (package,))
 
 
 def _source() -> Check:
@@ -46,18 +52,10 @@ def _source() -> Check:
 
 
 def _tools() -> Check:
-    wanted = build.tools()
-    lacking = tuple(package.name for package in wanted if not package.there())
-    if lacking:
-        return Check("tools", False, True, f"missing: {', '.join(lacking)}", lacking)
-    return Check("tools", True, True, ", ".join(package.name for package in wanted))
-
-
-def _busybox() -> Check:
-    try:
-        return Check("busybox", True, False, f"{guest.find_busybox()}, for contended kernel shell")
-    except ContendedError as error:
-        return Check("busybox", False, False, str(error), ("busybox-static",))
+    wanted = {package.name: package.there() for package in build.tools()}
+    lacking = tuple(name for name, there in wanted.items() if not there)
+    detail = f"missing: {', '.join(lacking)}" if lacking else ", ".join(wanted)
+    return Check("tools", not lacking, True, detail, lacking)
 
 
 def _disk_and_kernels() -> tuple[Check, Check]:

@@ -163,7 +163,6 @@ def run(
 
 
 def _reason(tree: Path, said: Sequence[str]) -> str:
-    """The line of make's output that is most likely to say why it failed."""
     for line in said:
         if found := _diagnostic(tree, line, "error"):
             return found[1].strip()

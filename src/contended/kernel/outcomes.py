@@ -107,7 +107,6 @@ def condition(outcome: Expectation) -> str:
 
 
 def _judge(outcome: Expectation, boots: Boots) -> OutcomeRecord:
-    """It held unless there is a reason why not."""
     seen: Value | None = None
     low = high = None
     try:
@@ -118,7 +117,7 @@ def _judge(outcome: Expectation, boots: Boots) -> OutcomeRecord:
             if len(texts := [v for v in values if isinstance(v, str)]) != len(values):
                 raise ContendedError(f"{outcome.metric} is a number: give it a bound")
             seen = _line_of_interest(outcome, texts)
-            reason = " and ".join(_broken_by_texts(outcome, texts))
+            reason = " and ".join(_broken(outcome, 0, texts))
         else:
             if len(numbers := [v for v in values if isinstance(v, float)]) != len(values):
                 advice = "ask whether it contains or lacks something"
@@ -126,7 +125,7 @@ def _judge(outcome: Expectation, boots: Boots) -> OutcomeRecord:
             if any(map(math.isnan, numbers)):
                 raise ContendedError(f"{outcome.metric} is a ratio to 0")
             seen, low, high = statistics.median(numbers), min(numbers), max(numbers)
-            reason = " and ".join(_broken_by_number(outcome, seen))
+            reason = " and ".join(_broken(outcome, seen, ()))
             if reason and outcome.metric == "smoke.failed":
                 reason += f" ({_failed_checks(boots[outcome.variant, outcome.run])})"
     except ContendedError as error:
@@ -154,16 +153,13 @@ def _values(outcome: Expectation, variant: str, boots: Boots) -> list[Value]:
         raise
 
 
-def _broken_by_number(outcome: Expectation, seen: float) -> Iterator[str]:
+def _broken(outcome: Expectation, seen: float, texts: Sequence[str]) -> Iterator[str]:
     if outcome.at_least is not None and seen < outcome.at_least:
         yield f"{number(seen)} is below {number(outcome.at_least)}"
     if outcome.at_most is not None and seen > outcome.at_most:
         yield f"{number(seen)} is above {number(outcome.at_most)}"
     if outcome.equals is not None and not math.isclose(seen, outcome.equals, rel_tol=1e-9):
         yield f"{number(seen)} is not {number(outcome.equals)}"
-
-
-def _broken_by_texts(outcome: Expectation, texts: Sequence[str]) -> Iterator[str]:
     if outcome.contains is not None and not all(outcome.contains in text for text in texts):
         yield f"{outcome.contains!r} is not in it"
     if outcome.lacks is not None and any(outcome.lacks in text for text in texts):
@@ -171,7 +167,6 @@ def _broken_by_texts(outcome: Expectation, texts: Sequence[str]) -> Iterator[str
 
 
 def _failed_checks(boots: Sequence[Report]) -> str:
-    """The smoke checks that failed, each with its reason."""
     checks = [check for boot in boots if isinstance(boot, GuestReport) for check in boot.checks]
     failed = [check for check in checks if not check.get("ok")]
     return "; ".join(f"{one.get('name', '?')}: {one.get('detail', '?')}" for one in failed)

@@ -14,7 +14,6 @@ from contended.kernel import variants
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@ ?(.*)")
 _FIRST = re.compile(r"^(diff --git |--- \S+.*\n\+\+\+ )", re.M)
-_NOTHING = "/dev/null"
 
 
 class BadPatch(ContendedError):
@@ -155,14 +154,13 @@ def changes(text: str) -> tuple[Change, ...]:
     found: list[Change] = []
     number = 0
     while number < len(lines):
-        line = lines[number]
-        if line.startswith("--- ") and "".join(lines[number + 1 : number + 2]).startswith("+++ "):
+        if re.match(r"--- .*\n\+\+\+ ", "\n".join(lines[number : number + 2])):
             change, number = _change(lines, number)
             found.append(change)
             continue
-        if _HUNK.match(line):
-            raise BadPatch(f"line {number + 1} starts a hunk of no file: --- and +++ are missing")
         number += 1
+        if _HUNK.match(lines[number - 1]):
+            raise BadPatch(f"line {number} starts a hunk of no file: --- and +++ are missing")
     if not found:
         raise BadPatch("it holds no change: it must be what `git diff` prints")
     return tuple(found)
@@ -202,7 +200,7 @@ def _change(lines: list[str], number: int) -> tuple[Change, int]:
 
 def _name(text: str) -> str:
     """The name in the tree; empty for no file."""
-    if text == _NOTHING:
+    if text == "/dev/null":
         return ""
     _, slash, name = text.partition("/")
     parts = name.split("/")

@@ -34,8 +34,7 @@ CMDLINE = (
     "console=ttyS0 loglevel=5 panic=-1 oops=panic reboot=t nokaslr nopti mitigations=off "
     "tsc=reliable clocksource=tsc no_timer_check ct.lab=1"
 )
-# What QEMU calls a second of the guest, in instructions, with -icount shift=0.
-ICOUNT_KHZ = 1_000_000
+ICOUNT_KHZ = 1_000_000  # what QEMU calls a second, in instructions, with -icount shift=0
 HZ = 100
 _RDTSC = bytes.fromhex("0f31 48c1e220 4809d0 c3")  # rdtsc; shl rdx, 32; or rax, rdx; ret
 
@@ -56,8 +55,7 @@ class Boot:
 
     kernel: Kernel  #: What to boot; only its image matters here.
     vcpus: int = 2
-    #: The guest's parameters; each becomes `ct.NAME=VALUE` on the command line.
-    args: Mapping[str, str] = field(default_factory=dict)
+    args: Mapping[str, str] = field(default_factory=dict)  #: The guest's, as `ct.NAME=VALUE`.
     cmdline: str = ""  #: Added to the standard command line.
     accel: Accel = "auto"  #: `auto` is KVM if it works here, otherwise TCG.
     icount: bool = False  #: One vCPU whose clock counts instructions: times are repeatable.

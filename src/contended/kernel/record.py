@@ -115,18 +115,14 @@ class KernelRun(Record):
     @property
     def misses(self) -> list[str]:
         """A line for each outcome that did not hold."""
-        return [
-            f"variant {o.variant}, run {o.run}: {o.expected}: {o.reason}"
-            for o in self.outcomes
-            if not o.held
-        ]
+        missed = [o for o in self.outcomes if not o.held]
+        return [f"variant {o.variant}, run {o.run}: {o.expected}: {o.reason}" for o in missed]
 
     @property
     def first_miss(self) -> str:
         """The first outcome that did not hold, in one line; empty if all held."""
-        if not self.outcomes:
-            return "nothing is expected of these variants"
-        return next(iter(self.misses), "")
+        nothing = "" if self.outcomes else "nothing is expected of these variants"
+        return next(iter(self.misses), nothing)
 
     def of(self, variant: str, run: str) -> list[BootRecord]:
         """A variant's boots with a run, one for each repeat."""
@@ -159,13 +155,10 @@ class KernelRun(Record):
             cells = [[o.variant], [o.run], textwrap.wrap(o.expected, _WIDTH)]
             cells += [textwrap.wrap(_seen(o), _WIDTH), ["yes" if o.held else "NO"]]
             rows += [list(line) for line in zip_longest(*cells, fillvalue="")]
-        parts = [columns(rows)]
-        parts += [f"NOT HELD {miss}" for miss in self.misses]
-        parts += [
-            f"FAILED {boot.variant}, run {boot.run}, repeat {boot.repeat + 1}: {boot.failed}"
-            for boot in self.boots
-            if boot.failed
-        ]
+        parts = [columns(rows), *(f"NOT HELD {miss}" for miss in self.misses)]
+        for boot in filter(lambda boot: boot.failed, self.boots):
+            where = f"{boot.variant}, run {boot.run}, repeat {boot.repeat + 1}"
+            parts.append(f"FAILED {where}: {boot.failed}")
         return "\n\n".join([*parts, self._where()])
 
     def _repr_html_(self) -> str:

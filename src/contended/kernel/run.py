@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Run a case's kernels and compare what was expected of them with what is seen.
+"""Plan which of a case's kernels are booted, and how; do it; compare what is seen with outcomes.
 
 One machine at a time: two would disturb each other's ratios. The variants take turns within each
 repeat, so that whatever changes on the host meets them all.
@@ -9,25 +9,92 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contended import __version__, cc, machine
 from contended.errors import UsageError
-from contended.kernel import boot, build, c2c, outcomes, plan, qemu, source, vm
+from contended.kernel import boot, build, c2c, outcomes, qemu, source, vm
 from contended.kernel.boot import GuestReport
 from contended.kernel.build import Kernel
 from contended.kernel.make import Progress
 from contended.kernel.outcomes import Failed, Report
-from contended.kernel.plan import Plan
 from contended.kernel.qemu import Accel, Boot
 from contended.kernel.record import BootRecord, KernelInfo, KernelProvenance, KernelRun
-from contended.kernel.variants import MAX_VCPUS, GuestRun, KernelCase, Variant
+from contended.kernel.variants import MAX_VCPUS, Expectation, GuestRun, KernelCase, Variant, load
 from contended.profile import assemble, output
 from contended.profile.saved import Profiles
 
 # A guest is done in seconds; this is for a host that is busy with other things.
 DEADLINE_S = {"base": 180.0, "debug": 300.0, "up": 300.0}
+# Nothing of it is counted or timed: whatever else is asked for, it has processors to race on.
+SMOKE = GuestRun("smoke", "smoke", {}, vcpus=4)
+SMOKE_DEBUG = replace(SMOKE, name="smoke-debug", config="debug")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which variants are booted with which runs, and what is expected of that."""
+
+    case: KernelCase
+    boots: tuple[tuple[Variant, GuestRun], ...]
+
+    @property
+    def kernels(self) -> list[tuple[Variant, str]]:
+        """The kernels that it takes, as pairs of a variant and a configuration."""
+        return list({(v.name, r.config): (v, r.config) for v, r in self.boots}.values())
+
+
+def plan(
+    case: str | KernelCase,
+    wanted: Sequence[str] | None = None,
+    *,
+    smoke: bool = True,
+    runs: Sequence[str] | None = None,
+) -> Plan:
+    """What it takes to judge a case's variants, or what some of its runs show of them.
+
+    A variant that another one is compared with is booted too. The smoke set is added for every
+    variant, and once more with the debugging options for right fixes, unless the case's file has
+    its own expectation of that workload with that configuration.
+    """
+    case = load(case) if isinstance(case, str) else case
+    asked = [run.name for run in case.pick_runs(case.runs if runs is None else runs)]
+    chosen = [one.name for one in case.pick(case.variants if wanted is None else wanted)]
+    expected = [o for o in case.outcomes if o.variant in chosen and o.run in asked]
+    if smoke:
+        expected += _smoke(case, chosen)
+    all_runs = dict(case.runs)
+    for added in (SMOKE, SMOKE_DEBUG):
+        all_runs.setdefault(added.name, added)
+    needed = {(name, o.run) for o in expected for name in (o.variant, o.relative_to)}
+    # Run by run, so that the variants of a run are booted next to each other.
+    pairs = tuple(
+        (variant, run)
+        for run in all_runs.values()
+        for variant in case.variants.values()
+        if (variant.name, run.name) in needed
+    )
+    return Plan(replace(case, runs=all_runs, outcomes=tuple(expected)), pairs)
+
+
+def _smoke(case: KernelCase, chosen: Sequence[str]) -> Iterator[Expectation]:
+    own = {
+        (outcome.variant, case.runs[outcome.run].config)
+        for outcome in case.outcomes
+        if case.runs[outcome.run].workload == "smoke"
+    }
+    passes = "the VFS smoke set passes"
+    for name in chosen:
+        if (name, "base") not in own:
+            yield Expectation(name, SMOKE.name, passes, "smoke.failed", equals=0.0)
+        if case.variants[name].right and (name, "debug") not in own:
+            for expected, metric in (
+                (f"{passes} with the debugging options", "smoke.failed"),
+                ("and the kernel reports nothing with them", "splats"),
+            ):
+                yield Expectation(name, SMOKE_DEBUG.name, expected, metric, equals=0.0)
 
 
 def run(
@@ -47,7 +114,7 @@ def run(
     what the case lacks and numbers out of range, LostVm, which is no outcome, if QEMU was killed.
     """
     check(vcpus, repeats)
-    what = plan.of(slug, variants, smoke=smoke, runs=runs)
+    what = plan(slug, variants, smoke=smoke, runs=runs)
     return carry_out(
         what, vcpus=vcpus, repeats=repeats, accel=accel, given=source, progress=progress
     )

@@ -41,11 +41,6 @@ class KernelSource:
     digest: str
     given: Path = field(default=Path(), compare=False)
 
-    @property
-    def key(self) -> str:
-        """A name for this tree that files and folders made from it can have."""
-        return self.tree.parent.name
-
 
 class NoSource(ContendedError):
     """Nothing was given, and there is nothing on this machine."""
@@ -102,7 +97,7 @@ def get(say: Say = _silent, url: str | None = None, sha256: str | None = None) -
     try:
         return find(tarball, say)
     except UsageError:
-        fetch.forget(tarball)
+        shutil.rmtree(tarball.parent, ignore_errors=True)
         raise
 
 
@@ -168,10 +163,7 @@ def _copied(folder: Path, say: Say) -> KernelSource:
     if mark.is_file() and mark.read_text() == digest:
         return source
     if not home.exists():
-        with store.making(home, say) as work:
-            if work:
-                store.need_space(home, TREE_BYTES, "copying the kernel's source")
-                (work / "tree").mkdir()
+        store.need_space(home, TREE_BYTES, "copying the kernel's source")
     with lock(source, say):
         mark.unlink(missing_ok=True)
         say(f"copying {folder}")
@@ -267,7 +259,6 @@ def _reason(output: str) -> str:
 
 
 def _put(tree: Path, staged: Path, changed: Sequence[str], mtime_ns: int) -> None:
-    """Replace files of the tree by staged ones (or remove them), with a journal to undo it."""
     saved, journal = tree.parent / "saved", tree.parent / "journal.json"
     shutil.rmtree(saved, ignore_errors=True)
     for name in changed:

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,7 @@ def sync(source: Path, target: Path, without: Collection[str] = ()) -> None:
     """Make `target` the image of `source`; what is left out of this is removed from that."""
     target.mkdir(parents=True, exist_ok=True)
     wanted, there = dict(entries(source, without)), dict(entries(target))
+    image = attrgetter("st_size", "st_mtime_ns", "st_mode")
     for path, old in there.items():
         if path not in wanted or stat.S_IFMT(old.st_mode) != stat.S_IFMT(wanted[path].st_mode):
             place = target / path
@@ -150,10 +152,6 @@ def sync(source: Path, target: Path, without: Collection[str] = ()) -> None:
         place = target / path
         if stat.S_ISDIR(seen.st_mode):
             place.mkdir(exist_ok=True)
-        elif path not in there or _image(there[path]) != _image(seen):
+        elif path not in there or image(there[path]) != image(seen):
             place.unlink(missing_ok=True)
             shutil.copy2(source / path, place, follow_symlinks=False)
-
-
-def _image(seen: os.stat_result) -> tuple[int, int, int]:
-    return seen.st_size, seen.st_mtime_ns, seen.st_mode

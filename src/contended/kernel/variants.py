@@ -129,11 +129,11 @@ class KernelCase:
         return self._of("run", self.runs, names)
 
     def _of(self, kind: str, there: Mapping[str, _T], names: Iterable[str]) -> list[_T]:
-        for name in names:
-            if name not in there:
-                known = ", ".join(there) or "none"
-                raise UsageError(f"{self.slug} has no {kind} {name!r}; there are: {known}")
-        return [there[name] for name in dict.fromkeys(names)]
+        names = dict.fromkeys(names)
+        if unknown := [name for name in names if name not in there]:
+            known = ", ".join(there) or "none"
+            raise UsageError(f"{self.slug} has no {kind} {unknown[0]!r}; there are: {known}")
+        return [there[name] for name in names]
 
 
 def folder() -> Path:
@@ -248,7 +248,6 @@ def _mistake_of_run(run: GuestRun) -> str:
 def _mistake_of_outcome(
     outcome: Expectation, variants: Mapping[str, Variant], runs: Mapping[str, GuestRun]
 ) -> str:
-    """What it names that is not there, or what does not go together; empty if all is well."""
     for key, there in (("variant", variants), ("run", runs), ("relative_to", variants)):
         name = getattr(outcome, key)
         if name is not None and name not in there:

@@ -28,11 +28,8 @@ from contended.kernel.qemu import Boot, LostVm
 
 ABI = 1
 CONSOLE_HEAD, CONSOLE_TAIL = 1 << 18, 3 << 18
-# Of one line of results: the longest carries the kernel's log.
-LINE_LIMIT = 1 << 24
-# How long a guest that has panicked or said goodbye may take until QEMU ends.
-GRACE_S = 5.0
-
+LINE_LIMIT = 1 << 24  # of results: the longest carries the kernel's log
+GRACE_S = 5.0  # for QEMU to end when its guest has panicked or said goodbye
 ENDED = "QEMU ended before the guest was done"
 _PANIC = b"Kernel panic - not syncing"
 
@@ -239,7 +236,6 @@ class VirtualMachine:
             self._read[name] = text[-(1 << 16) :] if name == "complaints" else text
 
     def _drain(self, seconds: float) -> None:
-        """Take in the rest until QEMU has closed its ports, or the time is over."""
         end_at = time.monotonic() + seconds
         while self._open and (left := end_at - time.monotonic()) > 0:
             self._pump(left)
