@@ -13,7 +13,7 @@ import platform
 import signal
 import sys
 import termios
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -106,17 +106,13 @@ def interact(boot: Boot, name: str) -> int:
     sys.stdout.flush()
     # QEMU makes the terminal raw, and may not live to undo that. Ctrl-C, which reaches us as well
     # until then, is not ours.
-    settings = termios.tcgetattr(sys.stdin)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with ExitStack() as undo:
+        before = termios.tcgetattr(sys.stdin)
+        undo.callback(termios.tcsetattr, sys.stdin, termios.TCSANOW, before)
+        undo.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.SIG_IGN))
         process = qemu.start(arguments, terminal=True)
-        try:
-            status = process.wait()
-        finally:
-            qemu.end(process)
-    finally:
-        signal.signal(signal.SIGINT, before)
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, settings)
+        undo.callback(qemu.end, process)
+        status = process.wait()
     if status < 0:
         raise LostVm(f"QEMU was killed by {signal.Signals(-status).name}")
     return status

@@ -115,17 +115,14 @@ def _instead(slug: str, why: str) -> KernelRun:
 
 
 def _claim(seen: OutcomeRecord, slug: str) -> Claim:
-    beside = ""
-    for each in [] if seen.held else recorded(slug).outcomes:
-        same = (each.variant, each.run, each.metric) == (seen.variant, seen.run, seen.metric)
-        if same and isinstance(each.seen, float):
-            beside = number(each.seen)
-            break
+    key = (seen.variant, seen.run, seen.metric)
+    known = [] if seen.held else recorded(slug).outcomes
+    kept = next((o.seen for o in known if (o.variant, o.run, o.metric) == key), None)
     return Claim(
         expected=f"{seen.variant}: {seen.expected} ({seen.condition})",
         holds=seen.held,
         seen=seen.reason or str(seen.seen),
-        recorded=beside,
+        recorded=number(kept) if isinstance(kept, float) else "",
         advice=f"{claims.WITH_KERNELS} With the spread: contended kernel run {slug} --repeats 5.",
     )
 

@@ -235,23 +235,21 @@ def _unpack(home: Path, pattern: str, source: str) -> None:
 
 
 def mirrors() -> list[Mirror]:
-    """Where to look, in this order: the mirror that this system's own apt uses, the public one."""
-    own = _own_mirror()
-    return [PUBLIC] if own in (None, PUBLIC) else [own, PUBLIC]
+    """Where to look, in this order: the mirror that a Debian system's own apt uses, the public one.
 
-
-def _own_mirror() -> Mirror | None:
-    """The mirror of a Debian system's own sources; security updates may come from elsewhere."""
-    try:
+    Security updates may come from elsewhere.
+    """
+    found = [PUBLIC]
+    with suppress(OSError, ContendedError):
         about = Path("/etc/os-release").read_text(encoding="utf-8")
         # Says what update would fetch, and fetches nothing; works before the first update too.
         said = _run(["apt-get", "--print-uris", "update"], Path("/"), "the system's sources")
-    except (OSError, ContendedError):
-        return None
-    if "ID=debian" not in about.splitlines():
-        return None
-    name = re.findall(r'^VERSION_CODENAME="?([^"\n]+)', about, re.M)[:1]
-    return _among(said, {*name, RELEASE, "stable", "oldstable", "testing", "unstable", "sid"})
+        name = re.findall(r'^VERSION_CODENAME="?([^"\n]+)', about, re.M)[:1]
+        names = {*name, RELEASE, "stable", "oldstable", "testing", "unstable", "sid"}
+        own = _among(said, names) if "ID=debian" in about.splitlines() else None
+        if own and own != PUBLIC:
+            found.insert(0, own)
+    return found
 
 
 def _among(said: str, releases: set[str]) -> Mirror | None:

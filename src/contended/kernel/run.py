@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -79,22 +79,19 @@ def plan(
     return Plan(replace(case, runs=all_runs, outcomes=tuple(expected)), pairs)
 
 
-def _smoke(case: KernelCase, chosen: Sequence[str]) -> Iterator[Expectation]:
-    own = {
-        (outcome.variant, case.runs[outcome.run].config)
-        for outcome in case.outcomes
-        if case.runs[outcome.run].workload == "smoke"
-    }
-    passes = "the VFS smoke set passes"
-    for name in chosen:
-        if (name, "base") not in own:
-            yield Expectation(name, SMOKE.name, passes, "smoke.failed", equals=0.0)
-        if case.variants[name].right and (name, "debug") not in own:
-            for expected, metric in (
-                (f"{passes} with the debugging options", "smoke.failed"),
-                ("and the kernel reports nothing with them", "splats"),
-            ):
-                yield Expectation(name, SMOKE_DEBUG.name, expected, metric, equals=0.0)
+def _smoke(case: KernelCase, chosen: Sequence[str]) -> list[Expectation]:
+    runs = {name: run for name, run in case.runs.items() if run.workload == "smoke"}
+    own = {(o.variant, runs[o.run].config) for o in case.outcomes if o.run in runs}
+    return [
+        Expectation(name, run.name, expected, metric, equals=0.0)
+        for name in chosen
+        for run, expected, metric in (
+            (SMOKE, "the VFS smoke set passes", "smoke.failed"),
+            (SMOKE_DEBUG, "the VFS smoke set passes with the debugging options", "smoke.failed"),
+            (SMOKE_DEBUG, "and the kernel reports nothing with them", "splats"),
+        )
+        if (name, run.config) not in own and (run is SMOKE or case.variants[name].right)
+    ]
 
 
 def run(
