@@ -58,7 +58,7 @@ class Boot:
     args: Mapping[str, str] = field(default_factory=dict)  #: The guest's, as `ct.NAME=VALUE`.
     cmdline: str = ""  #: Added to the standard command line.
     accel: Accel = "auto"  #: `auto` is KVM if it works here, otherwise TCG.
-    icount: bool = False  #: One vCPU whose clock counts instructions: times are repeatable.
+    icount: bool = False  #: One vCPU whose clock counts instructions, so that times are repeatable.
     deadline_s: float = 120  #: From the start to the guest's last line.
     plugin: str | None = None  #: The value of QEMU's -plugin option.
     hold: bool = False  #: The guest waits for a byte before its last line.

@@ -68,7 +68,7 @@ class BootRecord:
     build_id: str
     results: list[dict[str, Any]]  #: The guest's result lines as they came.
     checks: list[dict[str, Any]]  #: Its smoke checks as they came.
-    failed: str  #: Why there is no whole report: panic, hang or error, and what; or empty.
+    failed: str  #: Why (panic, hang or error) there is no whole report; or empty.
     splats: list[str]  #: The first lines of the kernel's complaints.
     excerpt: str  #: The console from the first complaint on, bounded; empty without one.
     boot_s: float  #: From QEMU's start to the guest's first line.

@@ -81,13 +81,15 @@ class GuestRun:
     workload: _Name
     args: Mapping[_Parameter, _Argument] = field(default_factory=dict)
     config: Config = "base"
-    vcpus: Annotated[int, Field(ge=0, le=MAX_VCPUS)] = 0  #: 0: as many as are asked for.
+    vcpus: Annotated[int, Field(ge=0, le=MAX_VCPUS)] = 0  #: With 0 as many as are asked for.
     icount: bool = False  #: Count instructions instead of time; needs one vCPU.
     calls: tuple[_Function, ...] = ()  #: Kernel functions whose calls are counted.
     cmdline: _LineOrNone = ""  #: Added to the command line after the variant's.
-    profile: bool = False  #: Under the coherence profiler: metrics are `contended.profile.query`'s.
-    quantum: Annotated[int, Field(ge=0)] = 0  #: Instructions a CPU may be ahead; 0: its default.
-    watch: tuple[_Watched, ...] = ()  #: Executions that it counts: `f`, `f>g` or `slow(lockref)`.
+    profile: bool = False  #: Under the profiler; its metrics are those of `profile.query`.
+    quantum: Annotated[int, Field(ge=0)] = (
+        0  #: Instructions a CPU may be ahead there; 0 is its default.
+    )
+    watch: tuple[_Watched, ...] = ()  #: What it counts, as `f`, `f>g` or `slow(lockref)`.
 
     def told(self) -> dict[str, str]:
         """The guest's parameters."""
