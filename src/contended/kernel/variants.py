@@ -87,7 +87,7 @@ class GuestRun:
     cmdline: _LineOrNone = ""  #: Added to the command line after the variant's.
     profile: bool = False  #: Under the profiler; its metrics are those of `profile.query`.
     quantum: Annotated[int, Field(ge=0)] = (
-        0  #: Instructions a CPU may be ahead there; 0 is its default.
+        0  #: Instructions a CPU may be ahead; with 0 its default.
     )
     watch: tuple[_Watched, ...] = ()  #: What it counts, as `f`, `f>g` or `slow(lockref)`.
 
