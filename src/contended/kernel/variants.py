@@ -86,9 +86,8 @@ class GuestRun:
     calls: tuple[_Function, ...] = ()  #: Kernel functions whose calls are counted.
     cmdline: _LineOrNone = ""  #: Added to the command line after the variant's.
     profile: bool = False  #: Under the profiler; its metrics are those of `profile.query`.
-    quantum: Annotated[int, Field(ge=0)] = (
-        0  #: Instructions a CPU may be ahead; with 0 its default.
-    )
+    #: Instructions that a CPU may be ahead of the others there; 0 is its default.
+    quantum: Annotated[int, Field(ge=0)] = 0
     watch: tuple[_Watched, ...] = ()  #: What it counts, as `f`, `f>g` or `slow(lockref)`.
 
     def told(self) -> dict[str, str]:
