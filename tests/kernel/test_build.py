@@ -83,6 +83,13 @@ def test_a_kernel_is_built_and_found(kit: Toy) -> None:
     assert built(kit) == [kernel.digest]
 
 
+def test_a_damaged_kernel_is_said_in_a_line(kit: Toy) -> None:
+    kernel, _ = build(kit, kit.variant())
+    (kernel.image.parent / "meta.json").write_text("{")
+    with pytest.raises(ContendedError, match=f"{kernel.digest} is damaged: remove it"):
+        builds.find(kit.variant(), "base", kit.source())
+
+
 def test_only_what_a_patch_touches_is_compiled(kit: Toy) -> None:
     before, _ = build(kit, kit.variant(name="before"))
     pristine = toy.image(kit.source().tree)
