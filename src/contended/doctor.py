@@ -2,9 +2,8 @@
 """What this machine has, what it lacks, and the one command that adds it.
 
 `make doctor`, `contended doctor` and the CI script all read the one table of system packages, in
-`contended.packages`, and the command names only what this system can install. Standard library
-only, and no syntax newer than Python 3.8, so that it runs before anything is installed, and on a
-Python too old for the rest can say so.
+`contended.packages`. Standard library only, and no syntax newer than Python 3.8, so that it runs
+before anything is installed, and on a Python too old for the rest can say so.
 """
 
 from __future__ import annotations
@@ -19,22 +18,11 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from contended import packages
-from contended.packages import PACKAGES, TARGETS, Package, cache_directory, package_of_header
+from contended.packages import PACKAGES, TARGETS, Package, cache_directory
 
-__all__ = [
-    "PACKAGES",
-    "TARGETS",
-    "Check",
-    "Finding",
-    "Package",
-    "Report",
-    "cache_directory",
-    "package_of_header",
-    "report",
-]
+__all__ = ["PACKAGES", "Check", "Package", "Report", "cache_directory", "report"]
 
 OLDEST_PYTHON = (3, 11)
 NEWEST_PYTHON = (3, 14)
@@ -42,52 +30,34 @@ NEWEST_PYTHON = (3, 14)
 
 @dataclass(frozen=True)
 class Check:
-    """One finding about the machine.
-
-    Attributes:
-        name: What was looked at.
-        ok: Whether all is well.
-        required: Whether nothing works if it is not.
-        detail: What was found and, where it is wanting, what to do.
-    """
+    """One finding: nothing works if what is `required` is not `ok`, and `packages` may bring it."""
 
     name: str
     ok: bool
     required: bool
     detail: str
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One row of the package table together with whether it is there."""
-
-    package: Package
-    there: bool
+    packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that the doctor saw."""
+    """All that the doctor saw; of each package whether it is there."""
 
-    packages: tuple[Finding, ...]
+    packages: dict[Package, bool]
     checks: tuple[Check, ...]
 
     @property
     def missing(self) -> tuple[Package, ...]:
         """The packages that are not there, required or not."""
-        return tuple(f.package for f in self.packages if not f.there)
+        return tuple(package for package, there in self.packages.items() if not there)
 
-    @property
-    def apt_get(self) -> str:
-        """The command that installs what is missing of the book, as far as it can; or empty."""
-        return packages.advice([p for p in self.missing if p.needed_for != ("kernels",)]).install
+    def apt_get(self, *, kernels: bool = False) -> str:
+        """The command that installs what the book lacks, or what else the kernel lab; or empty."""
+        only_kernels = ("kernels",)
+        wanted = [p for p in self.missing if (p.needed_for == only_kernels) == kernels]
+        return packages.advice(wanted).install
 
-    @property
-    def apt_get_kernels(self) -> str:
-        """The command that installs what else the kernel lab lacks, as far as it can; or empty."""
-        return packages.advice([p for p in self.missing if p.needed_for == ("kernels",)]).install
-
-    def blockers(self, target: str = "book") -> tuple[str, ...]:
+    def blockers(self, target: str) -> tuple[str, ...]:
         """What `make target` cannot do without and is not there."""
         lacking = [p.name for p in self.missing if p.required and target in p.needed_for]
         return (*lacking, *(c.name for c in self.checks if c.required and not c.ok))
@@ -95,12 +65,13 @@ class Report:
     def to_json(self) -> str:
         """The report as JSON text."""
         advice = packages.advice(self.missing)
+        seen = ("name", "ok", "required", "detail")
         value = {
-            "packages": [{**asdict(f.package), "there": f.there} for f in self.packages],
-            "checks": [asdict(check) for check in self.checks],
+            "packages": [{**asdict(p), "there": there} for p, there in self.packages.items()],
+            "checks": [{name: getattr(check, name) for name in seen} for check in self.checks],
             "apt_get_first": advice.refresh,
-            "apt_get": self.apt_get,
-            "apt_get_kernels": self.apt_get_kernels,
+            "apt_get": self.apt_get(),
+            "apt_get_kernels": self.apt_get(kernels=True),
             "elsewhere": advice.elsewhere,
             "blockers": {target: self.blockers(target) for target in TARGETS},
         }
@@ -109,37 +80,32 @@ class Report:
     def to_text(self) -> str:
         """The report as tables for a terminal, ending in what to do."""
         rows: list[tuple[str, ...]] = [("package", "there", "for", "what it does")]
-        for finding in self.packages:
-            p = finding.package
-            state = "yes" if finding.there else "MISSING" if p.required else "no (optional)"
+        for p, there in self.packages.items():
+            state = "yes" if there else "MISSING" if p.required else "no (optional)"
             rows.append((p.name, state, ", ".join(p.needed_for), p.purpose))
         checks: list[tuple[str, ...]] = [("machine", "", "")]
         for check in self.checks:
             state = "yes" if check.ok else "NO" if check.required else "no"
             checks.append((check.name, state, check.detail))
-        lines = [*_table(rows), "", *_table(checks), ""]
         advice = packages.advice(self.missing)
-        if advice.refresh:
-            lines.append(f"No package lists: first  {advice.refresh}")
-        if self.apt_get:
-            lines.append(f"To add what is missing:  {self.apt_get}")
-        if self.apt_get_kernels:
-            lines.append(f"And for the kernel lab:  {self.apt_get_kernels}")
+        commands = {
+            "No package lists: first  ": advice.refresh,
+            "To add what is missing:  ": self.apt_get(),
+            "And for the kernel lab:  ": self.apt_get(kernels=True),
+        }
+        lines = [*_table(rows), "", *_table(checks), ""]
+        lines += [what + command for what, command in commands.items() if command]
         lines += advice.elsewhere
         for target in ("book", "test", "kernels"):
             blockers = ", ".join(self.blockers(target))
-            lines.append(
-                f"make {target}: {'cannot run without ' + blockers if blockers else 'ready'}"
-            )
+            state = f"cannot run without {blockers}" if blockers else "ready"
+            lines.append(f"make {target}: {state}")
         return "\n".join(lines) + "\n"
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Rows of cells as lines with aligned columns."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(row[i].ljust(width) for i, width in enumerate(widths)).rstrip() for row in rows
-    ]
+    widths = [max(map(len, column)) for column in zip(*rows)]  # noqa: B905 (Python 3.8 has no strict)
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def check_python() -> Check:
@@ -158,27 +124,25 @@ def check_compiler() -> Check:
         "#include <pthread.h>\n#include <stdatomic.h>\n#include <stdio.h>\n"
         "int doctor(void) { atomic_int n = 41; return atomic_fetch_add(&n, 1) + 1; }\n"
     )
-    found = (name for name in ("cc", "gcc", "clang") if shutil.which(name))
-    compiler = os.environ.get("CC") or next(found, "cc")
+    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
+    command, ok = compiler.split(), False
     with tempfile.TemporaryDirectory(prefix="contended-doctor-") as scratch:
-        target = str(Path(scratch) / "doctor.so")
-        command = [*compiler.split(), "-O2", "-fPIC", "-shared", "-pthread", "-x", "c", "-"]
+        target = f"{scratch}/doctor.so"
+        flags = ["-O2", "-fPIC", "-shared", "-pthread", "-x", "c", "-", "-o", target]
         try:
-            subprocess.run([*command, "-o", target], input=source, capture_output=True, text=True,
+            subprocess.run([*command, *flags], input=source, capture_output=True, text=True,
                            check=True, timeout=60)  # fmt: skip
-            answer = ctypes.CDLL(target).doctor()
+            ok = ctypes.CDLL(target).doctor() == 42
+            detail = subprocess.run([*command, "--version"], capture_output=True, text=True,
+                                    check=False, timeout=60).stdout.partition("\n")[0]  # fmt: skip
         except FileNotFoundError:
-            return Check("C compiler", False, True, f"no {compiler} on PATH")
+            detail = f"no {compiler} on PATH"
         except subprocess.CalledProcessError as error:
-            said = next(
-                (line for line in error.stderr.splitlines() if "error" in line), "no reason"
-            )
-            return Check("C compiler", False, True, f"{compiler} fails: {said.strip()}")
+            said = (line for line in error.stderr.splitlines() if "error" in line)
+            detail = f"{compiler} fails: {next(said, 'no reason').strip()}"
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Check("C compiler", False, True, f"{compiler}: {error}")
-        version = subprocess.run([*compiler.split(), "--version"], capture_output=True, text=True,
-                                 check=False, timeout=60).stdout.partition("\n")[0]  # fmt: skip
-    return Check("C compiler", answer == 42, True, version)
+            detail = f"{compiler}: {error}"
+    return Check("C compiler", ok, True, detail)
 
 
 def check_cpus() -> Check:
@@ -202,43 +166,31 @@ def check_fifo() -> Check:
 
 
 def check_cache() -> Check:
-    """Compiled models can be kept between runs."""
+    """What is compiled can be kept between runs."""
     directory = cache_directory()
     existing = next(p for p in (directory, *directory.absolute().parents) if p.exists())
-    ok = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
-    advice = (
-        "" if ok else f": cannot write to {existing}; set CONTENDED_CACHE to a directory of yours"
-    )
-    return Check("cache directory", ok, True, f"{directory}{advice}")
+    detail = str(directory)
+    if not (ok := existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        detail += f": cannot write to {existing}; set CONTENDED_CACHE to a directory of yours"
+    return Check("cache directory", ok, True, detail)
 
 
 def report() -> Report:
     """Look at the machine; takes about a quarter of a second, most of it the compiler's."""
     return Report(
-        packages=tuple(Finding(package, package.there()) for package in PACKAGES),
-        checks=(check_python(), check_compiler(), check_cpus(), check_fifo(), check_cache()),
+        {package: package.there() for package in PACKAGES},
+        (check_python(), check_compiler(), check_cpus(), check_fifo(), check_cache()),
     )
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the report.
-
-    Args:
-        argv: Arguments after the program's name; None means the process's own.
-
-    Returns:
-        1 if `make book` cannot run here, else 0: what only the tests need is named, not fatal.
-    """
-    parser = argparse.ArgumentParser(
-        prog="contended doctor", description=__doc__.partition("\n")[0]
-    )
+    """Print the report; 1 if `make book` cannot run here: what only tests need is not fatal."""
+    about = __doc__.partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="contended doctor", description=about)
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--json", action="store_true", help="the report as JSON")
-    group.add_argument(
-        "--packages",
-        action="store_true",
-        help="what this system can install of the table, on one line",
-    )
+    names = "what this system can install of the table, on one line"
+    group.add_argument("--packages", action="store_true", help=names)
     options = parser.parse_args(argv)
     if options.packages:
         here = packages.system()

@@ -19,10 +19,7 @@ from pathlib import Path
 
 
 def cache_directory() -> Path:
-    """Where compiled models are kept.
-
-    CONTENDED_CACHE, else contended/ under XDG_CACHE_HOME, else under ~/.cache.
-    """
+    """CONTENDED_CACHE, else contended/ under XDG_CACHE_HOME, else under ~/.cache."""
     if os.environ.get("CONTENDED_CACHE"):
         return Path(os.environ["CONTENDED_CACHE"])
     base = os.environ.get("XDG_CACHE_HOME")
@@ -33,24 +30,11 @@ def cache_directory() -> Path:
 class Package:
     """A Debian (and Ubuntu) package, and how to see that what it brings is there.
 
-    Exactly one of `command`, `file`, `module` and `header` is set: what is looked for is the thing
-    itself, not dpkg's word, since it may come from elsewhere (conda, another distribution,
-    /usr/local).
-
-    Attributes:
-        name: As Debian knows it.
-        purpose: What the project does with it.
-        needed_for: The make targets that use it.
-        required: Whether those targets fail without it.
-        command: Looked up on PATH; of several, any will do.
-        file: An absolute path.
-        module: Of the Python that runs this.
-        header: Of C; the compiler is asked, since it alone knows where it looks.
-        fetched: A pattern of files in the cache that do as well as the package.
-        others: Its names in other distributions.
-        releases: The only ones that have it, as in "debian" or "debian 12"; empty: all. It counts
-            where there are no package lists to ask.
-        elsewhere: How to get it where there is no such package.
+    One of `command` (of several, any will do), `file`, `module` and `header` is set: what is looked
+    for is the thing itself, not dpkg's word, since it may come from elsewhere (conda, /usr/local).
+    Files in the cache that match `fetched` do as well. The make targets `needed_for` fail without
+    what is `required`. In other distributions it is one of `others`; `releases` are the only ones
+    that have it, as in "debian" or "debian 12", for where there are no package lists to ask.
     """
 
     name: str
@@ -73,8 +57,10 @@ class Package:
         if self.file:
             kept = cache_directory().glob(self.fetched) if self.fetched else ()
             return Path(self.file).exists() or any(kept)
-        if self.header:
-            return _compiler_finds(self.header)
+        if self.header:  # the compiler is asked, since it alone knows where it looks
+            compiler = (os.environ.get("CC") or "gcc").split()
+            done = _run([*compiler, "-E", "-x", "c", "-"], f"#include <{self.header}>\n")
+            return done is not None and done.returncode == 0
         return importlib.util.find_spec(self.module) is not None
 
 
@@ -133,93 +119,60 @@ def package_of_header(header: str) -> str | None:
     return next((p.name for p in PACKAGES if p.header and p.header == header), None)
 
 
-def _compiler_finds(header: str) -> bool:
-    compiler = (os.environ.get("CC") or "gcc").split()
+def _run(command: list[str], given: str = "") -> subprocess.CompletedProcess[str] | None:
     try:
-        done = subprocess.run([*compiler, "-E", "-x", "c", "-"], input=f"#include <{header}>\n",
-                              capture_output=True, text=True, check=False, timeout=60)  # fmt: skip
+        return subprocess.run(command, input=given, capture_output=True, text=True, check=False,
+                              timeout=60, env={**os.environ, "LC_ALL": "C"})  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
-
-
-@dataclass(frozen=True)
-class Manager:
-    """A package manager: how to ask it, and how to have it install something.
-
-    Attributes:
-        program: What is on PATH where there is this one.
-        ask: Followed by names, prints which of them can be installed; apt's format is understood.
-        refresh: Gets the package lists.
-        install: Followed by names, installs them.
-    """
-
-    program: str
-    ask: tuple[str, ...]
-    refresh: str
-    install: str
-
-
-MANAGERS = (
-    Manager("apt-get", ("apt-cache", "policy"), "apt-get update", "apt-get install"),
-)  # fmt: skip
+        return None
 
 
 @dataclass(frozen=True)
 class System:
-    """What this system's package manager says of the table's packages.
+    """What this system's `apt`, if it has that, says of the table's packages.
 
-    Attributes:
-        release: As in "debian 12".
-        title: As in "Debian GNU/Linux 12 (bookworm)".
-        manager: None: not one that we know.
-        listed: Whether there are package lists; an image often comes without.
-        versions: Of each package that can be installed, the version.
+    `release` is as in "debian 12", `title` as in "Debian GNU/Linux 12 (bookworm)"; `versions` has
+    what can be installed. An image often comes without package lists: then it is not `listed`.
     """
 
     release: str
     title: str
-    manager: Manager | None
+    apt: bool
     listed: bool
     versions: dict[str, str]
 
     def name(self, package: Package) -> str:
         """The name under which a package can be installed here; empty if it cannot."""
-        if self.manager is None:
+        if not self.apt:
             return ""
         for name in (package.name, *package.others):
             # Ubuntu's chromium-browser holds nothing: it has snapd fetch the browser.
-            if name in self.versions and "snap" not in self.versions[name]:
+            if "snap" not in self.versions.get(name, "snap"):
                 return name
-        known = not package.releases or any(
-            f"{self.release} ".startswith(f"{release} ") for release in package.releases
+        known = not package.releases or f"{self.release} ".startswith(
+            tuple(f"{release} " for release in package.releases)
         )
         return package.name if known and not self.listed else ""
 
 
 @functools.lru_cache
 def system() -> System:
-    """Ask this system's package manager, once; takes half a second."""
-    about: dict[str, str] = {}
-    try:
-        text = Path("/etc/os-release").read_text(encoding="utf-8")
-        about = dict(re.findall(r'^(\w+)="?([^"\n]*)', text, re.M))
-    except OSError:
-        pass
+    """Ask apt, once; takes half a second."""
+    file = Path("/etc/os-release")
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    about = dict(re.findall(r'^(\w+)="?([^"\n]*)', text, re.M))
     release = f"{about.get('ID', 'unknown')} {about.get('VERSION_ID', '')}".strip()
     title = about.get("PRETTY_NAME", release)
-    manager = next((m for m in MANAGERS if _where(m.program)), None)
-    if manager is None:
-        return System(release, title, None, False, {})
+    if not _where("apt-get"):
+        return System(release, title, False, False, {})
     names = [name for package in PACKAGES for name in (package.name, *package.others)]
-    ask = (_where(manager.ask[0]) or manager.ask[0], *manager.ask[1:])
-    try:
-        said = subprocess.run([*ask, *names], stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, check=False, timeout=60,
-                              env={**os.environ, "LC_ALL": "C"}).stdout  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        said = ""
-    return System(release, title, manager, *_policy(said))
+    done = _run([_where("apt-cache") or "apt-cache", "policy", *names])
+    return System(release, title, True, *_policy(done.stdout if done else ""))
+
+
+def _where(program: str) -> str | None:
+    """Like `shutil.which`, on a PATH that is bare as well."""
+    return shutil.which(program) or shutil.which(program, path="/usr/bin:/bin")
 
 
 def _policy(said: str) -> tuple[bool, dict[str, str]]:
@@ -231,19 +184,12 @@ def _policy(said: str) -> tuple[bool, dict[str, str]]:
     return listed, {name: version for name, version in found if version != "(none)"}
 
 
-def _where(program: str) -> str | None:
-    """Like `shutil.which`, on a PATH that is bare as well."""
-    return shutil.which(program) or shutil.which(program, path="/usr/bin:/bin")
-
-
 @dataclass(frozen=True)
 class Advice:
-    """How to get packages.
+    """How to get packages: commands, empty if there is nothing to do, and what they cannot get.
 
-    Attributes:
-        refresh: The command that has to come first, if there are no package lists; else empty.
-        install: The command that installs what can be installed; empty if nothing can.
-        elsewhere: A line for each package that cannot: what to do instead.
+    `refresh` comes first where there are no package lists; `elsewhere` has a line for each package
+    that cannot be installed.
     """
 
     refresh: str
@@ -254,7 +200,7 @@ class Advice:
 def advice(wanted: Sequence[Package]) -> Advice:
     """How to get these packages on this system."""
     here = system()
-    if here.manager is None:
+    if not here.apt:
         names = ", ".join(package.name for package in wanted)
         unknown = (
             f"To install, by Debian's names: {names}; the line for the package manager of this "
@@ -263,15 +209,16 @@ def advice(wanted: Sequence[Package]) -> Advice:
         lines = [f"{p.name}: or else {p.elsewhere}" for p in wanted if p.elsewhere]
         return Advice("", "", (unknown, *lines) if wanted else ())
     names = " ".join(filter(None, map(here.name, wanted)))
+    lacking = f"{here.title} has no such package"
+    elsewhere = (
+        f"{p.name}: {lacking}; {p.elsewhere or 'it must come from elsewhere'}"
+        for p in wanted
+        if not here.name(p)
+    )
     return Advice(
-        as_root(here.manager.refresh) if wanted and not here.listed else "",
-        as_root(f"{here.manager.install} {names}") if names else "",
-        tuple(
-            f"{package.name}: {here.title} has no such package; "
-            + (package.elsewhere or "it must come from elsewhere")
-            for package in wanted
-            if not here.name(package)
-        ),
+        as_root("apt-get update") if wanted and not here.listed else "",
+        as_root(f"apt-get install {names}") if names else "",
+        tuple(elsewhere),
     )
 
 

@@ -179,7 +179,7 @@ def judged(held: bool) -> KernelRun:
                 seen=2.0, low=2.0, high=2.0, held=held, reason="" if held else "2 is wrong",
             )
         ],
-        provenance=record.Provenance(
+        provenance=record.KernelProvenance(
             cpu="x", cpus_allowed=[0], host_kernel="6", virtualized=None, qemu="7", accel="tcg",
             note="", source="6.1.192", guest_compiler="gcc", contended="0", commit=None,
             load_1min=0.0, started="2026-01-01T00:00:00+00:00", seconds=1.0,
@@ -234,7 +234,7 @@ def test_build_makes_each_kernel_once_and_goes_on(
             Kernel("x", "y", config, "0", Path("/x"), Path("/x"), "", "", ""),
         )
 
-    monkeypatch.setattr(source, "find", lambda *_: source.Source(Path("/x"), "6.1.192", "0"))
+    monkeypatch.setattr(source, "find", lambda *_: source.KernelSource(Path("/x"), "6.1.192", "0"))
     monkeypatch.setattr(build, "find", lambda v, c, *_: built.get((str(v), c)))
     monkeypatch.setattr(build, "build", make)
     wanted = kernel.kernels_of([])
@@ -276,7 +276,7 @@ from contended.kernel import build, guest, run, source
 image, initrd = Path({image!r}), Path({initrd!r})
 build.build = lambda v, c, *_: build.Kernel(
     v.slug, v.name, c, "0", image, image, "", "6.1.192", "gcc")
-source.find = lambda *_: source.Source(Path("/none"), "6.1.192", "0")
+source.find = lambda *_: source.KernelSource(Path("/none"), "6.1.192", "0")
 guest.initrd = lambda: initrd
 # every workload of the tiny guest hangs
 before = run._boot
@@ -334,12 +334,12 @@ def test_killing_qemu_is_reported_as_a_lost_machine(
 SHELL = """
 import sys
 from pathlib import Path
-from contended.kernel import build, guest, qemu, shell
+from contended.kernel import boot, build, guest, qemu
 guest.shell_initrd = lambda: Path({initrd!r})
 image = Path({image!r})
 k = build.Kernel("t", "after", "base", "0", image, image, "", "6.1.192", "gcc")
 b = qemu.Boot(kernel=k, vcpus=1, accel="tcg", args={{"how": {how!r}}})
-sys.exit(shell.interact(b, "example/after"))
+sys.exit(boot.interact(b, "example/after"))
 """
 
 

@@ -15,7 +15,7 @@ from contended.course.lab import ALLOWED
 from contended.course.patchtext import Refused
 from contended.errors import ContendedError
 from contended.kernel import build, outcomes, qemu, record, source, store, variants
-from contended.kernel.source import Source
+from contended.kernel.source import KernelSource
 
 pytest_plugins = ("coursefixtures",)
 
@@ -134,10 +134,10 @@ def test_an_outcome_without_an_expectation_is_the_labs_mistake() -> None:
 def _found(of: list[record.OutcomeRecord]) -> record.KernelRun:
     from dataclasses import fields
 
-    blank = {field.name: "" for field in fields(record.Provenance)}
+    blank = {field.name: "" for field in fields(record.KernelProvenance)}
     return record.KernelRun(
         case="x", vcpus=1, repeats=1, variants={}, kernels=[], boots=[], outcomes=of,
-        provenance=record.Provenance(**blank),  # type: ignore[arg-type]
+        provenance=record.KernelProvenance(**blank),  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def test_the_smoke_set_is_run_for_the_submission_alone(toys: Path, tmp_path: Pat
 
 
 @pytest.fixture(scope="module")
-def tree() -> Source:
+def tree() -> KernelSource:
     """The kernel's source, with the unpatched kernel built."""
     if shutil.which(qemu.QEMU) is None:
         pytest.skip(qemu.QEMU_MISSING)
@@ -176,7 +176,7 @@ def tree() -> Source:
     return found
 
 
-def diff(tree: Source, file: str, old: str, new: str) -> bytes:
+def diff(tree: KernelSource, file: str, old: str, new: str) -> bytes:
     """A patch that replaces a text of a file of the kernel's."""
     before = (tree.tree / file).read_text()
     assert old in before
@@ -193,7 +193,9 @@ def reasons(toys: Path, patch: bytes) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("boxes")
-def test_the_compiler_sees_nothing_of_the_machine(toys: Path, tree: Source, root: Path) -> None:
+def test_the_compiler_sees_nothing_of_the_machine(
+    toys: Path, tree: KernelSource, root: Path
+) -> None:
     include = "#include <linux/stddef.h>"
     for place in ("/etc/passwd", str(root / "pyproject.toml")):
         assert Path(place).exists()
@@ -204,29 +206,33 @@ def test_the_compiler_sees_nothing_of_the_machine(toys: Path, tree: Source, root
 
 
 @pytest.mark.usefixtures("boxes")
-def test_a_warning_is_a_lost_build_and_the_cache_is_as_before(toys: Path, tree: Source) -> None:
-    kernels = set((store.cache() / "kernels").iterdir())
+def test_a_warning_is_a_lost_build_and_the_cache_is_as_before(
+    toys: Path, tree: KernelSource
+) -> None:
+    kernels = set((store.cache() / "kernels").glob("*/meta.json"))
     use = "#include <linux/uaccess.h>\n"
     patch = diff(tree, "fs/readdir.c", use, use + "static int not_used(void)\n{\n\treturn 1;\n}\n")
     seen = reasons(toys, patch)
     assert seen["applies"] == ""
     assert "defined but not used" in seen["builds"]
-    assert set((store.cache() / "kernels").iterdir()) == kernels
+    assert set((store.cache() / "kernels").glob("*/meta.json")) == kernels
     assert "not_used" not in (tree.tree / "fs/readdir.c").read_text()
 
 
 @pytest.mark.usefixtures("boxes")
-def test_a_kernel_that_works_and_gains_nothing_keeps_its_steps(toys: Path, tree: Source) -> None:
-    kernels = set((store.cache() / "kernels").iterdir())
+def test_a_kernel_that_works_and_gains_nothing_keeps_its_steps(
+    toys: Path, tree: KernelSource
+) -> None:
+    kernels = set((store.cache() / "kernels").glob("*/meta.json"))
     use = "#include <linux/uaccess.h>\n"
     seen = reasons(toys, diff(tree, "fs/readdir.c", use, use + "extern int no_such_thing;\n"))
     assert [name for name, reason in seen.items() if not reason] == ["applies", "builds", "boots"]
     assert "every open takes one reference: 2 is above 1.1" in seen["gain"]
     # The student's kernel is not kept.
-    assert set((store.cache() / "kernels").iterdir()) == kernels
+    assert set((store.cache() / "kernels").glob("*/meta.json")) == kernels
 
 
-def test_patches_that_change_nothing_or_fit_nothing(toys: Path, tree: Source) -> None:
+def test_patches_that_change_nothing_or_fit_nothing(toys: Path, tree: KernelSource) -> None:
     use = "#include <linux/uaccess.h>\n"
     seen = reasons(toys, diff(tree, "fs/readdir.c", use, use + "\n/* nothing */\n"))
     assert "nothing but comments" in seen["applies"]
@@ -237,7 +243,7 @@ def test_patches_that_change_nothing_or_fit_nothing(toys: Path, tree: Source) ->
     assert "does not apply" in seen["applies"]
 
 
-def test_what_the_lab_adds_must_fit_on_top(toys: Path, tree: Source, tmp_path: Path) -> None:
+def test_what_the_lab_adds_must_fit_on_top(toys: Path, tree: KernelSource, tmp_path: Path) -> None:
     place = tmp_path / "patching"
     shutil.copytree(toys / "labs" / "patching", place)
     use = "#include <linux/uaccess.h>\n"
@@ -259,9 +265,9 @@ def test_what_the_lab_adds_must_fit_on_top(toys: Path, tree: Source, tmp_path: P
     assert "does not compile" in verdicts["builds"].reason
 
 
-def test_no_program_of_the_build_can_be_changed(tree: Source) -> None:
+def test_no_program_of_the_build_can_be_changed(tree: KernelSource) -> None:
     """The list against what make noted of the programs that it compiled for this machine."""
-    objects = store.cache() / "build" / f"{tree.key}-base" / "objects"
+    objects = store.cache() / "build" / f"{tree.tree.parent.name}-base" / "objects"
     used: set[str] = set()
     for noted in objects.rglob(".*.cmd"):
         text = noted.read_text(errors="replace")

@@ -15,6 +15,7 @@ from typing import Any
 import labtools
 import pytest
 
+from contended import cc
 from contended.errors import ContendedError
 from contended.kernel import build, guest, qemu, source
 from contended.kernel.build import Kernel
@@ -43,10 +44,9 @@ def kernel() -> Kernel:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The initramfs with tests/kernel/tiny_init.c as its only program."""
     where = tmp_path_factory.mktemp("tiny")
-    guest.compile_static([HERE / "tiny_init.c"], where / "init")
-    entries = [guest.Entry.program("init", (where / "init").read_bytes())]
+    cc.compile_([HERE / "tiny_init.c"], guest.FLAGS, where / "init")
     initrd = where / "tiny.cpio.gz"
-    initrd.write_bytes(guest.compress(guest.archive(entries)))
+    initrd.write_bytes(guest.packed([("init", guest.PROGRAM, (where / "init").read_bytes())]))
     return initrd
 
 

@@ -70,12 +70,8 @@ def report(
         hello={"type": "hello", "abi": 1},
         results=[{"type": "result", "label": "", "size": 0, "procs": 1, **r} for r in results],
         checks=checks or [],
-        others=[],
         dmesg=dmesg,
         console=console,
-        accel="tcg",
-        note="",
         boot_s=1.0,
         wall_s=2.0,
-        qemu="7.2",
     )

@@ -22,12 +22,10 @@ from toy import Toy
 from contended import doctor
 from contended.errors import ContendedError
 from contended.kernel import build as builds
-from contended.kernel import config as configuration
-from contended.kernel import layout
-from contended.kernel.build import Kernel
-from contended.kernel.layout import LayoutError
+from contended.kernel import make as makes
+from contended.kernel.build import Kernel, LayoutError
 from contended.kernel.make import BuildError
-from contended.kernel.source import Source
+from contended.kernel.source import KernelSource
 from contended.kernel.variants import Layout, Variant
 from contended.profile.dwarf import Image
 
@@ -63,7 +61,8 @@ def build(kit: Toy, variant: Variant, config: str = "base") -> tuple[Kernel, int
 
 def built(kit: Toy) -> list[str]:
     """The digests of the finished kernels, and whatever else is beside them."""
-    return sorted(p.name for p in (kit.cache / "kernel" / "kernels").glob("*"))
+    there = (kit.cache / "kernel" / "kernels").glob("*")
+    return sorted(p.name for p in there if p.name != "lock")
 
 
 def test_a_kernel_is_built_and_found(kit: Toy) -> None:
@@ -82,6 +81,13 @@ def test_a_kernel_is_built_and_found(kit: Toy) -> None:
     assert builds.find(variant, "base", kit.source()) == kernel
     assert build(kit, variant) == (kernel, 0)
     assert built(kit) == [kernel.digest]
+
+
+def test_a_damaged_kernel_is_said_in_a_line(kit: Toy) -> None:
+    kernel, _ = build(kit, kit.variant())
+    (kernel.image.parent / "meta.json").write_text("{")
+    with pytest.raises(ContendedError, match=f"{kernel.digest} is damaged: remove it"):
+        builds.find(kit.variant(), "base", kit.source())
 
 
 def test_only_what_a_patch_touches_is_compiled(kit: Toy) -> None:
@@ -130,9 +136,9 @@ def test_the_digest_covers_what_goes_in(kit: Toy, monkeypatch: pytest.MonkeyPatc
     variant = kit.variant(kit.patch(toy.NAMEI))
 
     def digest(config: str = "base") -> str:
-        return builds.digest_of(kit.source(), variant, config)
+        return builds.digest_of(kit.source(), variant.patches, config)
 
-    seen = {digest(), digest("debug"), builds.digest_of(source, kit.variant(), "base")}
+    seen = {digest(), digest("debug"), builds.digest_of(source, (), "base")}
     kit.patch(toy.NAMEI.replace("flags + 1", "flags + 2"))
     seen.add(digest())
     (kit.home / "patches" / "config" / "base.config").write_text("CONFIG_BASE=y\nCONFIG_MORE=y\n")
@@ -220,13 +226,13 @@ def test_a_disk_that_is_nearly_full(kit: Toy, monkeypatch: pytest.MonkeyPatch) -
 def test_a_disk_that_fills_up_during_the_build(kit: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     source = kit.source()
     builds.build(kit.variant(), "base", source)
-    real = configuration.make
+    real = makes.command
 
-    def make(source: Source, folder: Path, *goals: str) -> list[str]:
+    def make(source: KernelSource, folder: Path, *goals: str) -> list[str]:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: Disk())
         return real(source, folder, *goals, "no-such-target")
 
-    monkeypatch.setattr(configuration, "make", make)
+    monkeypatch.setattr(makes, "command", make)
     with pytest.raises(ContendedError, match=r"a build needs about .* GB free"):
         builds.build(kit.variant(kit.patch(toy.NAMEI)), "base", source)
     assert len(built(kit)) == 1
@@ -369,17 +375,17 @@ def test_what_a_layout_names_must_be_there(kit: Toy) -> None:
     kernel, _ = build(kit, kit.variant())
     wanted = Layout(size=128)
     with Image(kernel.vmlinux) as image:
-        assert layout.problem(image, "dentry", wanted) == ""
+        assert builds.layout_problem(image, "dentry", wanted) == ""
         with pytest.raises(ContendedError, match="has no struct inode"):
-            layout.problem(image, "inode", wanted)
+            builds.layout_problem(image, "inode", wanted)
         with pytest.raises(ContendedError, match="has no member 'd_gone'"):
-            layout.problem(image, "dentry", Layout(apart=(("d_gone", "d_flags"),)))
+            builds.layout_problem(image, "dentry", Layout(apart=(("d_gone", "d_flags"),)))
     subprocess.run(["strip", "-o", kit.home / "bare", kernel.vmlinux], check=True)
     with (
         Image(kit.home / "bare") as image,
         pytest.raises(ContendedError, match="has no debug information"),
     ):
-        layout.problem(image, "dentry", wanted)
+        builds.layout_problem(image, "dentry", wanted)
 
 
 def test_a_layout_that_holds(kit: Toy) -> None:

@@ -16,7 +16,7 @@ from labtools import path_with, script
 from contended.errors import ContendedError, UsageError
 from contended.kernel import build, chapter, run, variants
 from contended.kernel.qemu import LostVm
-from contended.kernel.record import BootRecord, KernelRun, OutcomeRecord, Provenance
+from contended.kernel.record import BootRecord, KernelProvenance, KernelRun, OutcomeRecord
 from contended.profile import assemble, figure, query, saved
 from contended.profile.saved import Profiles
 from contended.show import claims, lesson
@@ -30,7 +30,7 @@ def judged(seen: float, held: bool = True) -> KernelRun:
         metric="calls", seen=seen, low=seen, high=seen, held=held,
         reason="" if held else f"{seen} is below 1.9",
     )  # fmt: skip
-    where = Provenance(
+    where = KernelProvenance(
         cpu="a CPU", cpus_allowed=[0, 1], host_kernel="6.1", virtualized=None, qemu="7.2",
         accel="tcg", note="", source="6.1.192", guest_compiler="gcc 12", contended="0",
         commit=None, load_1min=0.0, started="2026-01-01T00:00:00+00:00", seconds=3.0,

@@ -30,8 +30,8 @@ from toy import Toy
 
 from contended import cli
 from contended.errors import ContendedError
-from contended.kernel import aptroot, build, fetch, patching, source
-from contended.kernel.aptroot import Mirror
+from contended.kernel import build, fetch, source
+from contended.kernel.fetch import Mirror
 
 PACKAGE = source.PACKAGE
 needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="no apt-get on this system")
@@ -121,8 +121,8 @@ def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
 
 @pytest.fixture
 def trusting(archive: Archive, kit: Toy, monkeypatch: pytest.MonkeyPatch) -> Archive:
-    monkeypatch.setattr(aptroot, "mirrors", lambda: [archive.mirror])
-    monkeypatch.setattr(aptroot, "KEYRINGS", (archive.key,))
+    monkeypatch.setattr(fetch, "mirrors", lambda: [archive.mirror])
+    monkeypatch.setattr(fetch, "KEYRINGS", (archive.key,))
     return archive
 
 
@@ -145,7 +145,7 @@ def test_debians_package_is_fetched_once(
     assert cli.main(["kernel", "source", "--json"]) == 0
     out = capsys.readouterr()
     seen = json.loads(out.out)
-    assert (seen["version"], seen["tested"]) == ("6.1.192", patching.TESTED)
+    assert (seen["version"], seen["tested"]) == ("6.1.192", source.TESTED)
     # Not the newest: the one that the patches were made for.
     assert seen["origin"]["version"] == "6.1.192-2"
     assert "getting linux-source-6.1 6.1.192-2" in out.err
@@ -153,7 +153,7 @@ def test_debians_package_is_fetched_once(
     assert apts_own() == before
     assert not list((kit.cache / "kernel" / "fetched").glob(".new-*"))
     # Every command finds it from now on, and nobody fetches it again.
-    monkeypatch.setattr(aptroot, "mirrors", list)
+    monkeypatch.setattr(fetch, "mirrors", list)
     assert source.find().tree == Path(seen["tree"])
     assert cli.main(["kernel", "source"]) == 0
     assert capsys.readouterr().out == f"Linux 6.1.192 in {seen['tree']}\n"
@@ -194,8 +194,8 @@ def test_what_debian_did_not_sign_is_refused(
     else:
         shutil.rmtree(suite)
         says = "does not have bookworm"
-    monkeypatch.setattr(aptroot, "mirrors", lambda: [Mirror(f"file:{place}", f"file:{place}")])
-    monkeypatch.setattr(aptroot, "KEYRINGS", (key,))
+    monkeypatch.setattr(fetch, "mirrors", lambda: [Mirror(f"file:{place}", f"file:{place}")])
+    monkeypatch.setattr(fetch, "KEYRINGS", (key,))
     assert cli.main(["kernel", "source"]) == 1
     err = capsys.readouterr().err.splitlines()
     assert says in err[-1]
@@ -209,7 +209,7 @@ def test_the_public_mirror_stands_in(
     trusting: Archive, kit: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = Mirror(f"file:{tmp_path}/gone", f"file:{tmp_path}/gone")
-    monkeypatch.setattr(aptroot, "mirrors", lambda: [gone, trusting.mirror])
+    monkeypatch.setattr(fetch, "mirrors", lambda: [gone, trusting.mirror])
     assert fetch.debian(PACKAGE, "6.1.200", lambda _: None).is_file()
     tarball = fetch.fetched()
     assert tarball
@@ -224,16 +224,14 @@ def test_the_systems_own_mirror_is_found() -> None:
     docker = line("https://download.docker.com/linux/debian", "trixie")
     site = line("http://site/debian", "trixie") + line("http://site/debian", "trixie-updates")
     names = {"trixie", "bookworm"}
-    assert aptroot._among(docker + site, names) == Mirror(
-        "http://site/debian", aptroot.PUBLIC.security
-    )
+    assert fetch._among(docker + site, names) == Mirror("http://site/debian", fetch.PUBLIC.security)
     secure = line("http://site/sec", "trixie-security") + line("http://other/", "noble")
-    assert aptroot._among(site + secure, names) == Mirror("http://site/debian", "http://site/sec")
+    assert fetch._among(site + secure, names) == Mirror("http://site/debian", "http://site/sec")
     listed = line("mirror+file:/etc/apt/mirrors/debian.list", "trixie")
-    found = aptroot._among(listed, names)
+    found = fetch._among(listed, names)
     assert found
     assert found.main == "mirror+file:/etc/apt/mirrors/debian.list"
-    assert aptroot._among(line("http://other", "noble"), names) is None
+    assert fetch._among(line("http://other", "noble"), names) is None
     assert str(Mirror("http://me:secret@site/debian", "")) == "http://site/debian"
 
 
@@ -247,7 +245,7 @@ def fake(where: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     keyring = where / "keyring.gpg"
     keyring.touch()
-    monkeypatch.setattr(aptroot, "KEYRINGS", (keyring,))
+    monkeypatch.setattr(fetch, "KEYRINGS", (keyring,))
 
 
 @pytest.mark.parametrize(
@@ -280,9 +278,9 @@ def test_a_kill_leaves_nothing_for_long(
     fake(tmp_path, f"touch got; echo $$ >{mark}; exec sleep 60", monkeypatch)
     code = f"""
         from pathlib import Path
-        from contended.kernel import aptroot, source
-        aptroot.KEYRINGS = (Path({str(tmp_path / "keyring.gpg")!r}),)
-        aptroot.mirrors = lambda: [aptroot.PUBLIC]
+        from contended.kernel import fetch, source
+        fetch.KEYRINGS = (Path({str(tmp_path / "keyring.gpg")!r}),)
+        fetch.mirrors = lambda: [fetch.PUBLIC]
         source.get()
     """
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -423,7 +421,7 @@ def test_a_disk_that_fills_up(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(fetch, "_note", full)
+        patch.setattr(json, "dumps", full)
         assert cli.main(call) == 1
     assert "No space left on device: make room" in capsys.readouterr().err.splitlines()[-1]
     assert left(kit) == []

@@ -11,16 +11,15 @@ from pathlib import Path
 import pytest
 from support import make_home, one_line
 
-from contended import tree
+from contended import cc, tree
 from contended.errors import ContendedError
 from contended.kernel import guest
-from contended.kernel.guest import Entry
 
 ENTRIES = (
-    Entry.program("init", b"\x7fELF and so on"),
-    Entry.folder("bin"),
-    Entry.program("bin/tool", b"x" * 1001),
-    Entry.link("bin/other", "tool"),
+    ("init", guest.PROGRAM, b"\x7fELF and so on"),
+    ("bin", guest.FOLDER, b""),
+    ("bin/tool", guest.PROGRAM, b"x" * 1001),
+    ("bin/other", guest.LINK, b"tool"),
 )
 
 MAIN = "#include <stdio.h>\nint main(void)\n{\n\tputs(WORDS);\n\treturn 0;\n}\n"
@@ -53,7 +52,8 @@ def test_cpio_can_read_the_archive(tmp_path: Path) -> None:
             pytest.skip(str(reason))
     out = tmp_path / "out"
     out.mkdir()
-    subprocess.run([*cpio, "-id"], cwd=out, input=guest.archive(ENTRIES), check=True)
+    archive = gzip.decompress(guest.packed(ENTRIES))
+    subprocess.run([*cpio, "-id"], cwd=out, input=archive, check=True)
     assert (out / "init").read_bytes() == b"\x7fELF and so on"
     assert (out / "init").stat().st_mode & 0o777 == 0o755
     assert (out / "bin" / "tool").stat().st_size == 1001
@@ -130,7 +130,7 @@ def test_a_shell_has_busybox_and_the_workloads(
 ) -> None:
     source = tmp_path / "fake.c"
     source.write_text('#include <stdio.h>\nint main(void) { puts("ls\\nsh\\n../x"); return 0; }\n')
-    guest.compile_static([source], tmp_path / "busybox")
+    cc.compile_([source], guest.FLAGS, tmp_path / "busybox")
     monkeypatch.setenv("CONTENDED_BUSYBOX", str(tmp_path / "busybox"))
     content = gzip.decompress(guest.shell_initrd().read_bytes())
     for name in (b"init\0", b"ct\0", b"bin/busybox\0", b"bin/ls\0", b"bin/sh\0"):

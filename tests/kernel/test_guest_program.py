@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from contended import tree
+from contended import cc, tree
 from contended.kernel import boot as boots
 from contended.kernel import guest
 from contended.kernel.boot import GuestReport
@@ -35,7 +35,7 @@ SINGLE = ("umount", "lazy-busy", "binds", "mountinfo", "mount-walk", "percpu", "
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program as a command."""
     file = tmp_path_factory.mktemp("guest") / "ct"
-    guest.compile_static(sorted((tree.home() / "csrc" / "guest").glob("*.c")), file)
+    cc.compile_(sorted((tree.home() / "csrc" / "guest").glob("*.c")), guest.FLAGS, file)
     return file
 
 

@@ -12,7 +12,7 @@ from contended.kernel import outcomes
 from contended.kernel.boot import GuestReport
 from contended.kernel.outcomes import Failed, judge, look_up, metrics
 from contended.kernel.record import OutcomeRecord
-from contended.kernel.variants import Case, Outcome, Run, Variant
+from contended.kernel.variants import Expectation, GuestRun, KernelCase, Variant
 
 LOCKDEP = """\
 [    1.234567] ================================
@@ -29,22 +29,22 @@ def one(**fields: Any) -> dict[str, Any]:
 
 
 def judged(
-    *outcome: Outcome,
+    *outcome: Expectation,
     before: list[GuestReport | Failed] | None = None,
     after: list[GuestReport | Failed] | None = None,
 ) -> list[OutcomeRecord]:
-    case = Case(
+    case = KernelCase(
         slug="example",
         variants={name: Variant("example", name, "") for name in ("before", "after")},
-        runs={"opens": Run("opens", "open-creat", {})},
+        runs={"opens": GuestRun("opens", "open-creat", {})},
         outcomes=outcome,
     )
     boots = {("before", "opens"): before, ("after", "opens"): after}
     return judge(case, {key: done for key, done in boots.items() if done is not None})
 
 
-def expect(metric: str, variant: str = "before", **condition: Any) -> Outcome:
-    return Outcome(variant, "opens", "in words", metric, **condition)
+def expect(metric: str, variant: str = "before", **condition: Any) -> Expectation:
+    return Expectation(variant, "opens", "in words", metric, **condition)
 
 
 def test_what_a_result_gives() -> None:

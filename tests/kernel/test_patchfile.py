@@ -63,10 +63,10 @@ def test_the_message(patch: patchfile.Patch) -> None:
 
 
 def test_the_hunks(patch: patchfile.Patch) -> None:
-    assert [(h.file, h.function, h.added, h.removed) for h in patch.hunks] == [
-        ("fs/a.c", "static int walk(void)", 2, 1),
-        ("fs/a.c", "", 1, 1),
-        ("fs/b.h", "", 1, 1),
+    assert [(h.file, h.text.splitlines()[0], h.added, h.removed) for h in patch.hunks] == [
+        ("fs/a.c", "@@ fs/a.c: static int walk(void) @@", 2, 1),
+        ("fs/a.c", "@@ fs/a.c:  @@", 1, 1),
+        ("fs/b.h", "@@ fs/b.h:  @@", 1, 1),
     ]
     assert patch.files == ("fs/a.c", "fs/b.h")
     assert "2.39" not in patch.hunks[-1].text

@@ -15,8 +15,8 @@ import labtools
 import pytest
 
 from contended.errors import ContendedError
-from contended.kernel import build, plan, qemu, run, source, variants
-from contended.kernel.source import Source
+from contended.kernel import build, qemu, run, source, variants
+from contended.kernel.source import KernelSource
 
 pytest_plugins = ("labfixtures",)
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("no_vm_left")
 
 
 @pytest.fixture(scope="module")
-def origin() -> Source:
+def origin() -> KernelSource:
     """The tested kernel's source."""
     if not labtools.has_qemu():
         pytest.skip(qemu.QEMU_MISSING)
@@ -41,7 +41,7 @@ def origin() -> Source:
 
 
 @pytest.mark.parametrize("slug", CASES)
-def test_a_patch_is_in_the_kernels_style(slug: str, origin: Source) -> None:
+def test_a_patch_is_in_the_kernels_style(slug: str, origin: KernelSource) -> None:
     """By the kernel's own checker; a sign-off is left out on purpose (docs/kernel-lab.md)."""
     checker = origin.tree / "scripts" / "checkpatch.pl"
     patches = sorted({p for v in variants.load(slug).variants.values() for p in v.patches})
@@ -57,15 +57,15 @@ def test_a_patch_is_in_the_kernels_style(slug: str, origin: Source) -> None:
 
 
 @pytest.mark.parametrize("slug", CASES)
-def test_the_kernels_are_built(slug: str, origin: Source) -> None:
-    for variant, config in plan.of(slug).kernels:
+def test_the_kernels_are_built(slug: str, origin: KernelSource) -> None:
+    for variant, config in run.plan(slug).kernels:
         kernel = build.build(variant, config, origin)
         assert build.find(variant, config, origin) == kernel
 
 
 @pytest.mark.parametrize("vcpus", [2, 4])
 @pytest.mark.parametrize("slug", CASES)
-def test_all_outcomes_hold(slug: str, vcpus: int, origin: Source) -> None:
+def test_all_outcomes_hold(slug: str, vcpus: int, origin: KernelSource) -> None:
     """A run that fixes the number of its processors is the same for both: it is run once.
 
     The smoke set is one of them.
@@ -89,7 +89,7 @@ def test_all_outcomes_hold(slug: str, vcpus: int, origin: Source) -> None:
     assert not late, "\n".join(done.misses)
 
 
-def test_the_stacked_patches_apply_together(origin: Source) -> None:
+def test_the_stacked_patches_apply_together(origin: KernelSource) -> None:
     after = variants.load("stack").variants["after"]
     with source.applied(origin, after.patches, time.time_ns()) as changed:
         assert {"fs/namei.c", "include/linux/dcache.h", "fs/overlayfs/file.c"} <= set(changed)

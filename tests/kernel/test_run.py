@@ -19,8 +19,6 @@ from contended.kernel import (
     build,
     c2c,
     guest,
-    kvm,
-    plan,
     qemu,
     record,
     run,
@@ -30,18 +28,17 @@ from contended.kernel import (
 )
 from contended.kernel.boot import GuestReport
 from contended.kernel.build import Kernel
-from contended.kernel.plan import of_case
 from contended.kernel.qemu import Boot
 from contended.kernel.record import KernelRun
 from contended.kernel.run import carry_out
-from contended.kernel.source import Source
-from contended.kernel.variants import Case, Outcome, Run, Variant
+from contended.kernel.source import KernelSource
+from contended.kernel.variants import Expectation, GuestRun, KernelCase, Variant
 from contended.profile import assemble
 
 pytest_plugins = ("labfixtures",)
 pytestmark = pytest.mark.usefixtures("no_vm_left")
 
-CASE = Case(
+CASE = KernelCase(
     slug="example",
     variants={
         "before": Variant("example", "before", "as it is"),
@@ -49,13 +46,13 @@ CASE = Case(
         "wrong": Variant("example", "wrong", "not fixed"),
     },
     runs={
-        "opens": Run("opens", "open-creat", {"ops": 300}, calls=("f", "g")),
-        "log": Run("log", "umount", {}, config="up", vcpus=1, cmdline="slow"),
+        "opens": GuestRun("opens", "open-creat", {"ops": 300}, calls=("f", "g")),
+        "log": GuestRun("log", "umount", {}, config="up", vcpus=1, cmdline="slow"),
     },
     outcomes=(
-        Outcome("before", "opens", "two calls", "calls_per_op.f", at_least=1.9),
-        Outcome("after", "opens", "fewer", "calls_per_op.f", at_most=0.6, relative_to="before"),
-        Outcome("wrong", "log", "a report", "dmesg", contains="oh no"),
+        Expectation("before", "opens", "two calls", "calls_per_op.f", at_least=1.9),
+        Expectation("after", "opens", "fewer", "calls_per_op.f", at_most=0.6, relative_to="before"),
+        Expectation("wrong", "log", "a report", "dmesg", contains="oh no"),
     ),
 )
 SILENT = replace(CASE, outcomes=CASE.outcomes[:1], variants={"before": CASE.variants["before"]})
@@ -94,10 +91,10 @@ def fake_kernels(monkeypatch: pytest.MonkeyPatch, image: Path) -> None:
         )  # fmt: skip
 
     monkeypatch.setattr(build, "build", make)
-    monkeypatch.setattr(source, "find", lambda *_: Source(Path("/none"), "6.1.192", "0"))
+    monkeypatch.setattr(source, "find", lambda *_: KernelSource(Path("/none"), "6.1.192", "0"))
 
 
-def carry(case: Case = CASE, **fields: Any) -> KernelRun:
+def carry(case: KernelCase = CASE, **fields: Any) -> KernelRun:
     settings = {
         "vcpus": 4,
         "repeats": 1,
@@ -107,7 +104,7 @@ def carry(case: Case = CASE, **fields: Any) -> KernelRun:
         "runs": None,
         **fields,
     }
-    what = of_case(
+    what = run.plan(
         case, settings.pop("wanted"), smoke=settings.pop("smoke"), runs=settings.pop("runs")
     )
     return carry_out(what, **settings)
@@ -159,8 +156,11 @@ def test_outcomes_and_the_smoke_set(booted: Booted) -> None:
 def test_a_case_may_expect_something_else_of_the_smoke_set(booted: Booted) -> None:
     own = replace(
         CASE,
-        runs={**CASE.runs, "mine": Run("mine", "smoke", {})},
-        outcomes=(*CASE.outcomes, Outcome("wrong", "mine", "fails", "smoke.failed", at_least=1)),
+        runs={**CASE.runs, "mine": GuestRun("mine", "smoke", {})},
+        outcomes=(
+            *CASE.outcomes,
+            Expectation("wrong", "mine", "fails", "smoke.failed", at_least=1),
+        ),
     )
     done = carry(own)
     assert done.held
@@ -319,8 +319,8 @@ def test_the_accelerator_is_that_of_the_runs_that_are_free_to_choose(
     def choose(asked: Boot) -> tuple[str, str]:
         return ("tcg", "forced") if asked.icount else ("kvm", "")
 
-    monkeypatch.setattr(kvm, "choose", choose)
-    counted = Run("counted", "open-creat", {}, vcpus=1, icount=True)
+    monkeypatch.setattr(boots, "choose", choose)
+    counted = GuestRun("counted", "open-creat", {}, vcpus=1, icount=True)
     case = replace(
         CASE,
         runs={"opens": CASE.runs["opens"], "counted": counted},
@@ -339,16 +339,20 @@ def test_some_runs_only(booted: Booted) -> None:
         carry(runs=["nope"])
 
 
-LINES = Run("lines", "stat", {}, profile=True, vcpus=4)
+LINES = GuestRun("lines", "stat", {}, profile=True, vcpus=4)
 PROFILED = replace(
     CASE,
     runs={"opens": CASE.runs["opens"], "lines": LINES},
     outcomes=(
         CASE.outcomes[0],
-        Outcome("before", "lines", "fought for", "hitm_per_op.field(dentry.d_lockref)", at_least=1),
-        Outcome("after", "lines", "not any more", "hitm_per_op", at_most=0.05),
-        Outcome("after", "lines", "of the other", "hitm_per_op", at_most=0.1, relative_to="before"),
-        Outcome("after", "lines", "no such", "no_such_metric", at_most=1),
+        Expectation(
+            "before", "lines", "fought for", "hitm_per_op.field(dentry.d_lockref)", at_least=1
+        ),
+        Expectation("after", "lines", "not any more", "hitm_per_op", at_most=0.05),
+        Expectation(
+            "after", "lines", "of the other", "hitm_per_op", at_most=0.1, relative_to="before"
+        ),
+        Expectation("after", "lines", "no such", "no_such_metric", at_most=1),
     ),
 )
 
@@ -397,7 +401,7 @@ def test_every_case_has_a_plan() -> None:
         case = variants.load(slug)
         expected = {outcome.variant for outcome in case.outcomes}
         assert expected == set(case.variants), slug
-        assert plan.of(slug).kernels
+        assert run.plan(slug).kernels
 
 
 def test_real_machines(
@@ -406,21 +410,21 @@ def test_real_machines(
     """From end to end, but for the build and the lab's own guest."""
     fake_kernels(monkeypatch, kernel.image)
     monkeypatch.setattr(guest, "initrd", lambda: tiny)
-    case = Case(
+    case = KernelCase(
         slug="example",
         variants={"before": CASE.variants["before"], "wrong": CASE.variants["wrong"]},
         runs={
-            "fine": Run("fine", "fine", {"how": "count"}, vcpus=1),
-            "hangs": Run("hangs", "none", {"how": "hang"}, vcpus=1),
-            "dies": Run("dies", "none", {"how": "exit"}, vcpus=1),
-            "warns": Run("warns", "none", {"how": "splat"}, vcpus=1),
+            "fine": GuestRun("fine", "fine", {"how": "count"}, vcpus=1),
+            "hangs": GuestRun("hangs", "none", {"how": "hang"}, vcpus=1),
+            "dies": GuestRun("dies", "none", {"how": "exit"}, vcpus=1),
+            "warns": GuestRun("warns", "none", {"how": "splat"}, vcpus=1),
         },
         outcomes=(
-            Outcome("before", "fine", "operations", "ops", equals=1_000_000),
-            Outcome("wrong", "fine", "impossible", "ops", at_most=1),
-            Outcome("before", "hangs", "an end", "ops", at_least=1),
-            Outcome("before", "dies", "a panic", "ended", contains="Attempted to kill init"),
-            Outcome("before", "warns", "a warning", "splats", equals=1),
+            Expectation("before", "fine", "operations", "ops", equals=1_000_000),
+            Expectation("wrong", "fine", "impossible", "ops", at_most=1),
+            Expectation("before", "hangs", "an end", "ops", at_least=1),
+            Expectation("before", "dies", "a panic", "ended", contains="Attempted to kill init"),
+            Expectation("before", "warns", "a warning", "splats", equals=1),
         ),
     )
     monkeypatch.setitem(run.DEADLINE_S, "base", 60)

@@ -10,7 +10,7 @@ import pytest
 
 from contended.errors import ContendedError, UsageError
 from contended.kernel import variants
-from contended.kernel.variants import Layout, Outcome, Run, Variant
+from contended.kernel.variants import Expectation, GuestRun, Layout, Variant
 
 GOOD = """\
 [variants.before]
@@ -92,13 +92,13 @@ def test_a_case_is_read(home: Path) -> None:
         layout={"dentry": Layout(192, (("d_name", "d_lockref.count"),), (("d_flags", "d_seq"),))},
     )
     assert case.runs == {
-        "opens": Run(
+        "opens": GuestRun(
             "opens",
             "open-creat",
             {"ops": 300, "sizes": "250,500"},
             calls=("lockref_get_not_dead",),
         ),
-        "umounts": Run(
+        "umounts": GuestRun(
             "umounts",
             "umount",
             {},
@@ -108,7 +108,7 @@ def test_a_case_is_read(home: Path) -> None:
             cmdline="rcupdate.rcu_normal_after_boot=1",
         ),
     }
-    assert case.outcomes[0] == Outcome(
+    assert case.outcomes[0] == Expectation(
         variant="before",
         run="opens",
         expected="two references an open",
@@ -135,12 +135,6 @@ def test_patches_of_another_case(home: Path) -> None:
     other = home / "patches" / "some-case" / "0001-a.patch"
     assert case.variants["before"].patches == (other,)
     assert case.variants["after"].patches == (stack / "0002-b.patch", other)
-
-
-def test_the_kernels_that_a_case_needs(home: Path) -> None:
-    case = variants.load("some-case")
-    before, after = case.variants["before"], case.variants["after"]
-    assert case.kernels() == [(before, "base"), (after, "base"), (after, "up")]
 
 
 def test_cases_and_variants_are_found_by_name(home: Path) -> None:
@@ -282,7 +276,7 @@ def test_a_profiled_run(home: Path) -> None:
     file = home / "patches" / "some-case" / "variants.toml"
     file.write_text(GOOD + PROFILED)
     run = variants.load("some-case").runs["lines"]
-    assert run == Run(
+    assert run == GuestRun(
         "lines",
         "stat",
         {},

@@ -20,7 +20,7 @@ import pytest
 from contended import tree
 from contended.errors import ContendedError
 from contended.kernel import source as sources
-from contended.kernel.source import Source
+from contended.kernel.source import KernelSource
 from contended.kernel.variants import Variant
 
 MAKEFILE = """\
@@ -139,7 +139,7 @@ class Toy:
     cache: Path
     tree: Path
 
-    def source(self) -> Source:
+    def source(self) -> KernelSource:
         return sources.find(self.tree)
 
     def patch(self, text: str, name: str = "0001-a.patch") -> Path:
@@ -189,7 +189,7 @@ def tarball(toy: Toy, where: Path, compression: str = "J") -> Path:
     return file
 
 
-def real() -> Source:
+def real() -> KernelSource:
     """The real source, unpacked; the test that asks for it is skipped where there is none."""
     try:
         tree.home()

@@ -19,7 +19,7 @@ from contended.commands import c2c as command
 from contended.errors import ContendedError, UsageError
 from contended.kernel import build, c2c, source
 from contended.kernel.build import Kernel
-from contended.kernel.variants import Case, Run, Variant
+from contended.kernel.variants import GuestRun, KernelCase, Variant
 from contended.measure import models, native
 from contended.profile import assemble, output, plugin, query, saved, usermode
 from contended.profile.assemble import NoRegion
@@ -43,9 +43,9 @@ def image(tmp_path: Path) -> Iterator[Image]:
         yield image
 
 
-def case(*names: str, runs: Sequence[Run] = ()) -> Case:
+def case(*names: str, runs: Sequence[GuestRun] = ()) -> KernelCase:
     variants = {name: Variant("x", name, "one line") for name in names}
-    return Case("x", variants, {run.name: run for run in runs}, ())
+    return KernelCase("x", variants, {run.name: run for run in runs}, ())
 
 
 def test_before_and_after_are_shown_unless_others_are_asked_for() -> None:
@@ -58,7 +58,10 @@ def test_before_and_after_are_shown_unless_others_are_asked_for() -> None:
 
 
 def test_the_run_is_the_first_that_can_be_profiled() -> None:
-    counted, plain = Run("count", "open-creat", {}, icount=True, vcpus=1), Run("plain", "stat", {})
+    counted, plain = (
+        GuestRun("count", "open-creat", {}, icount=True, vcpus=1),
+        GuestRun("plain", "stat", {}),
+    )
     some = case("before", runs=[counted, plain])
     assert c2c.choose_run(some) is plain
     assert c2c.choose_run(some, "count") is counted
@@ -156,9 +159,9 @@ def test_the_commands_arguments(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_parameters_are_set_over_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Run] = []
+    seen: list[GuestRun] = []
 
-    def profiled(_kernel: object, _variant: object, how: Run, **_: object) -> list[Profile]:
+    def profiled(_kernel: object, _variant: object, how: GuestRun, **_: object) -> list[Profile]:
         seen.append(how)
         return [made.profile()]
 
@@ -297,7 +300,7 @@ def profiled() -> dict[str, Profiles]:
     return {}
 
 
-def on_kernel(kernel: Kernel, cache: dict[str, Profiles], run: Run) -> Profiles:
+def on_kernel(kernel: Kernel, cache: dict[str, Profiles], run: GuestRun) -> Profiles:
     """A workload profiled on the unpatched kernel, once for all tests of it."""
     if run.name not in cache:
         found = c2c.profile_kernel(kernel, Variant("test", "before", "as it is"), run)
@@ -305,8 +308,8 @@ def on_kernel(kernel: Kernel, cache: dict[str, Profiles], run: Run) -> Profiles:
     return cache[run.name]
 
 
-OPENS = Run("opens", "open-creat", {"ops": 150}, vcpus=4)
-STATS = Run("stats", "stat", {"ops": 150, "name": 18}, vcpus=4)
+OPENS = GuestRun("opens", "open-creat", {"ops": 150}, vcpus=4)
+STATS = GuestRun("stats", "stat", {"ops": 150, "name": 18}, vcpus=4)
 
 
 def test_opening_files_moves_the_root_dentrys_lockref(

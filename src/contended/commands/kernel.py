@@ -14,8 +14,8 @@ from contended import packages
 from contended.commands import commandline
 from contended.commands.commandline import complain, mention, options, say
 from contended.errors import ContendedError, UsageError
-from contended.kernel import build, fetch, health, plan, qemu, run, shell, source, store, variants
-from contended.kernel.patching import TESTED
+from contended.kernel import boot, build, fetch, health, qemu, run, source, store, variants
+from contended.kernel.source import TESTED
 from contended.show.table import columns
 
 
@@ -67,7 +67,7 @@ def kernels_of(names: Sequence[str]) -> list[tuple[variants.Variant, str]]:
         slug, slash, one = name.partition("/")
         if slash:
             variants.pick(name)
-        for variant, config in plan.of(slug, [one] if slash else None).kernels:
+        for variant, config in run.plan(slug, [one] if slash else None).kernels:
             # What another variant is compared with is a kernel of that variant.
             if not slash or variant.name == one:
                 found[str(variant), config] = (variant, config)
@@ -77,7 +77,7 @@ def kernels_of(names: Sequence[str]) -> list[tuple[variants.Variant, str]]:
 
 def _doctor(_: argparse.Namespace) -> int:
     checks = health.examine()
-    rows = [["ok" if c.ok else ("--" if c.optional else "NO"), c.name, c.detail] for c in checks]
+    rows = [["ok" if c.ok else ("NO" if c.required else "--"), c.name, c.detail] for c in checks]
     say(columns(rows))
     lacking = sorted({package for check in checks for package in check.packages})
     if lacking:
@@ -86,7 +86,7 @@ def _doctor(_: argparse.Namespace) -> int:
         say("\n".join(["", *advice.elsewhere, *first]))
         if advice.install:
             say(f"To install what is missing: {advice.install}")
-    return 0 if all(check.ok or check.optional for check in checks) else 1
+    return 0 if all(check.ok or not check.required for check in checks) else 1
 
 
 def _list(_: argparse.Namespace) -> None:
@@ -140,7 +140,7 @@ def _build(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     run.check(args.vcpus, args.repeats)
-    plan.of(args.slug, args.variants)  # a mistake in the call is said before anything is done
+    run.plan(args.slug, args.variants)  # a mistake in the call is said before anything is done
     commandline.check_writable(args.json)
     chosen = options(args, "variants", "vcpus", "repeats", "accel", "source")
     with commandline.lines() as progress:
@@ -156,14 +156,14 @@ def _run(args: argparse.Namespace) -> int:
 def _shell(args: argparse.Namespace) -> int:
     run.check(args.vcpus, 1)
     variant = variants.pick(args.name)
-    shell.check_terminal()
+    boot.check_terminal()
     qemu.find()
     origin = source.find(args.source, mention)
     with commandline.lines() as progress:
         kernel = build.build(variant, args.config, origin, progress)
     vcpus = 1 if args.config == "up" else args.vcpus
-    boot = qemu.Boot(kernel=kernel, vcpus=vcpus, cmdline=variant.cmdline, accel=args.accel)
-    return shell.interact(boot, str(variant))
+    booted = qemu.Boot(kernel=kernel, vcpus=vcpus, cmdline=variant.cmdline, accel=args.accel)
+    return boot.interact(booted, str(variant))
 
 
 def _clean(args: argparse.Namespace) -> None:

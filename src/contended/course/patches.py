@@ -23,12 +23,12 @@ from contended.course.grades import Verdict
 from contended.course.lab import Lab
 from contended.course.patchtext import Refused
 from contended.errors import ContendedError
-from contended.kernel import build, layout, make, plan, run, source, store, variants
+from contended.kernel import build, make, run, source, store, variants
 from contended.kernel.build import Kernel
 from contended.kernel.patchfile import Change
-from contended.kernel.plan import Plan
 from contended.kernel.record import KernelRun
-from contended.kernel.source import Source
+from contended.kernel.run import Plan
+from contended.kernel.source import KernelSource
 from contended.kernel.variants import Variant
 
 SUBMISSION = "submission"
@@ -87,7 +87,7 @@ def _all(
     return verdicts
 
 
-def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.Case:
+def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.KernelCase:
     """The lab's kernel.toml with the patch in it, as a case."""
     place = scratch / lab.slug
     place.mkdir()
@@ -100,13 +100,13 @@ def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.Case:
     return variants.read(place / "variants.toml")
 
 
-def _plan(case: variants.Case) -> Plan:
+def _plan(case: variants.KernelCase) -> Plan:
     """What is booted: the smoke set for the submission itself, not for it with further patches."""
-    main = plan.of_case(case, [SUBMISSION])
+    main = run.plan(case, [SUBMISSION])
     others = [name for name in case.variants if name.startswith(f"{SUBMISSION}-")]
     if not others:
         return main
-    more = plan.of_case(case, others, smoke=False)
+    more = run.plan(case, others, smoke=False)
     wanted = {(variant.name, each.name) for variant, each in (*main.boots, *more.boots)}
     runs = {**more.case.runs, **main.case.runs}
     return Plan(
@@ -120,7 +120,7 @@ def _plan(case: variants.Case) -> Plan:
     )
 
 
-def _apply(tree: Source, changes: Sequence[Change], case: variants.Case) -> None:
+def _apply(tree: KernelSource, changes: Sequence[Change], case: variants.KernelCase) -> None:
     """See that a patch applies, that it changes more than comments, and that the lab's fit on it.
 
     Raises:
@@ -155,7 +155,7 @@ def _code(file: Path) -> str:
 
 
 @contextmanager
-def _kernels(plan: Plan, tree: Source, unsafe: bool) -> Iterator[Verdict | None]:
+def _kernels(plan: Plan, tree: KernelSource, unsafe: bool) -> Iterator[Verdict | None]:
     """Have the plan's kernels built; those of the submission are gone afterwards.
 
     Yields:
@@ -168,7 +168,7 @@ def _kernels(plan: Plan, tree: Source, unsafe: bool) -> Iterator[Verdict | None]
             there = build.find(variant, config, tree) is not None
             try:
                 kernel = build.build(variant, config, tree, boxed=None if unsafe else _boxed)
-            except (make.BuildError, layout.LayoutError) as error:
+            except (make.BuildError, build.LayoutError) as error:
                 if not variant.name.startswith(SUBMISSION):
                     raise
                 problem = _not_built(variant, config, error)

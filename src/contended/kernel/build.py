@@ -2,10 +2,9 @@
 """Build kernels: an object folder per configuration, a snapshot of it, and what a patch needs.
 
 The unpatched kernel of a configuration is built once. Its object folder is then copied; each
-variant starts from that copy, with the patched files newer than every object, so that make
-compiles what depends on them and nothing else. A finished kernel is put into the cache by one
-rename, under a digest of all that went into it: there is never half a kernel, and a kernel that
-several variants share is built once.
+variant starts from that copy, with the patched files newer than every object, so that make compiles
+what depends on them and nothing else. A finished kernel is put into the cache whole, by one rename,
+under a digest of all that went into it: variants that are the same share it.
 """
 
 from __future__ import annotations
@@ -13,39 +12,35 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import re
 import shutil
-import subprocess
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contended import doctor, records
 from contended.errors import ContendedError
-from contended.kernel import config as configuration
-from contended.kernel import layout, make, mirror, patchfile, store
+from contended.kernel import make, patchfile, store
 from contended.kernel import source as sources
 from contended.kernel.make import Boxed, Progress
-from contended.kernel.source import Source
-from contended.kernel.variants import Variant
+from contended.kernel.source import KernelSource
+from contended.kernel.variants import Layout, Variant
 from contended.profile.dwarf import Image
+from contended.profile.layouts import Field
 from contended.records import Record
 
-RECIPE = 1
-"""Raised when kernels must be built anew although nothing else that they are made of changed."""
+Report = Callable[..., None]  #: A `Progress` whose numbers may be left out.
 
+RECIPE = 1  #: Raised when kernels must be built anew although nothing of them changed.
+#: What the first build of a configuration needs on the disk with its snapshot, and a variant.
 BASE_BYTES = {"base": 1_200_000_000, "debug": 400_000_000, "up": 400_000_000}
-"""What the first build of a configuration needs on the disk, its snapshot included."""
-
 VARIANT_BYTES = 400_000_000
-"""What a further variant needs."""
-
+#: About how many objects a configuration has, for the progress shown and for nothing else.
 OBJECTS = {"base": 760, "debug": 720, "up": 690}
-"""About how many objects a configuration has, for the progress shown and for nothing else."""
-
-_IMAGE = Path("arch") / "x86" / "boot" / "bzImage"
+_LINE = 64  # bytes of a cache line
 # Linked at the end of every build, so a snapshot does without them.
 _LINKED = (
     *("vmlinux*", ".vmlinux*", ".tmp_vmlinux*", "System.map", "arch/x86/boot/bzImage"),
@@ -53,37 +48,27 @@ _LINKED = (
 )
 
 
+class LayoutError(ContendedError):
+    """A struct of a patched kernel does not lie as the variant says it does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A finished kernel in the cache.
+    """A finished kernel in the cache."""
 
-    Attributes:
-        slug: The case that it was asked for.
-        variant: The variant's name.
-        config: The configuration's name.
-        digest: Of all that it was made from; kernels made from the same are one.
-        image: The bzImage.
-        vmlinux: The ELF file; with DWARF if the configuration has it.
-        build_id: Of the linker, hexadecimal; a running kernel has it in /sys/kernel/notes.
-        version: Of Linux.
-        compiler: The first line of what it says of itself.
-    """
-
-    slug: str
+    slug: str  #: The case that it was asked for.
     variant: str
     config: str
-    digest: str
-    image: Path
-    vmlinux: Path
-    build_id: str
-    version: str
-    compiler: str
+    digest: str  #: Of all that it was made from; kernels made from the same are one.
+    image: Path  #: The bzImage.
+    vmlinux: Path  #: The ELF file; with DWARF if the configuration has it.
+    build_id: str  #: Of the linker, hexadecimal; a running kernel has it in /sys/kernel/notes.
+    version: str  #: Of Linux.
+    compiler: str  #: The first line of what it says of itself.
 
 
 @dataclass(frozen=True, slots=True)
 class _Meta(Record):
-    """What is kept beside a kernel."""
-
     build_id: str
     version: str
     compiler: str
@@ -92,80 +77,72 @@ class _Meta(Record):
 
 @functools.cache
 def compiler() -> str:
-    """The kernel's compiler, which is gcc whatever `CC` says: the first line of `gcc --version`.
-
-    Raises:
-        ContendedError: there is none.
-    """
+    """The kernel's compiler, which is gcc whatever `CC` says: the first line of `gcc --version`."""
     try:
-        done = subprocess.run(["gcc", "--version"], capture_output=True, text=True, check=False)
+        done = store.ask(["gcc", "--version"], env=None)
     except OSError as error:
         raise ContendedError("no gcc was found: apt-get install gcc") from error
     return next(iter(done.stdout.splitlines()), "unknown version")
 
 
-def digest_of(source: Source, variant: Variant, config: str) -> str:
+def digest_of(source: KernelSource, patches: Sequence[Path], config: str) -> str:
     """A digest of all that goes into a kernel: 32 hexadecimal digits."""
-    texts = [patch.read_text(errors="replace") for patch in variant.patches]
-    return _digest(source, [patchfile.changes_of(text) for text in texts], config)
-
-
-def _digest(source: Source, patches: Sequence[str], config: str) -> str:
-    options, flags = configuration.options(config), configuration.flags(config)
-    parts = (RECIPE, source.digest, patches, options, compiler(), *flags)
+    changes = [patchfile.changes_of(patch.read_text(errors="replace")) for patch in patches]
+    options, flags = make.options(config), make.flags(config)
+    parts = (RECIPE, source.digest, changes, options, compiler(), *flags)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def find(variant: Variant, config: str, source: Source | None = None) -> Kernel | None:
-    """A kernel, if it is built already and its structs lie as the variant says.
-
-    Raises:
-        ContendedError: there is no source.
-    """
+def find(variant: Variant, config: str, source: KernelSource | None = None) -> Kernel | None:
+    """A kernel, if it is built already and its structs lie as the variant says."""
     source = source or sources.find()
     try:
-        return _found(variant, config, digest_of(source, variant, config))
-    except layout.LayoutError:
+        return _found(variant, config, digest_of(source, variant.patches, config))
+    except LayoutError:
         return None
 
 
 def build(
     variant: Variant,
     config: str,
-    source: Source | None = None,
+    source: KernelSource | None = None,
     progress: Progress | None = None,
     boxed: Boxed | None = None,
 ) -> Kernel:
-    """Build a kernel, unless it is in the cache.
+    """Build a kernel, unless it is in the cache; `boxed` compiles patches of somebody else.
 
-    Args:
-        variant: The kernel.
-        config: The configuration's name.
-        source: The kernel's source; default: as `source.find` finds it.
-        progress: Told what is done.
-        boxed: How to compile patches that somebody else wrote.
-
-    Raises:
-        ContendedError: it does not compile, or a patched file gives a warning; make's last words
-            are attached as a note.
-        layout.LayoutError: a struct does not lie as the variant says.
-        ContendedError: there is no source, a patch does not apply, a package is missing, or the
-            disk is full.
+    Raises BuildError if it does not compile, or a patched file gives a warning, LayoutError if a
+    struct does not lie as the variant says, and ContendedError for what is missing: the source, a
+    place where a patch applies, a package, room on the disk.
     """
-    report: Progress = progress or (lambda _what, _done, _expected: None)
-    _need_plain_path(store.cache())
-    source = source or sources.find(say=lambda what: report(what, 0, 0))
-    digest = digest_of(source, variant, config)
+
+    def report(what: str, done: int = 0, expected: int = 0) -> None:
+        if progress:
+            progress(what, done, expected)
+
+    # Kbuild refuses such folders itself, after minutes of unpacking, and in make's words
+    if re.search(r"[\s:]", str(store.cache())):
+        raise ContendedError(
+            f"a kernel cannot be built in {store.cache()}, for its blanks or colons: set "
+            "CONTENDED_CACHE to a folder without them"
+        )
+    source = source or sources.find(say=report)
+    digest = digest_of(source, variant.patches, config)
     if kernel := _found(variant, config, digest):
         return kernel
-    _need_packages()
-    with sources.lock(source, lambda what: report(what, 0, 0)) as lock:
-        if kernel := _found(variant, config, digest):
-            return kernel
-        _Build(source, config, report, lock, boxed).make(variant, digest)
+    if missing := [package.name for package in tools() if not package.there()]:
+        raise ContendedError(f"building a kernel needs: apt-get install {' '.join(missing)}")
+    with sources.lock(source, report) as lock:
+        if not _found(variant, config, digest):
+            _Build(source, config, report, lock, boxed).make(variant, digest)
     kernel = _found(variant, config, digest)
     assert kernel
     return kernel
+
+
+def tools() -> list[doctor.Package]:
+    """The packages without which no kernel can be built."""
+    return [p for p in doctor.PACKAGES if "kernels" in p.needed_for and p.required]
 
 
 def _place(digest: str) -> Path:
@@ -175,105 +152,115 @@ def _place(digest: str) -> Path:
 def _found(variant: Variant, config: str, digest: str) -> Kernel | None:
     place = _place(digest)
     try:
-        text = (place / "meta.json").read_bytes()
+        meta: _Meta = records.adapter(_Meta).validate_json((place / "meta.json").read_bytes())
     except OSError:
         return None
-    meta: _Meta = records.adapter(_Meta).validate_json(text)
-    kernel = Kernel(
-        slug=variant.slug,
-        variant=variant.name,
-        config=config,
-        digest=digest,
-        image=place / "bzImage",
-        vmlinux=place / "vmlinux",
-        build_id=meta.build_id,
-        version=meta.version,
-        compiler=meta.compiler,
-    )
+    except ValueError as error:
+        raise ContendedError(f"{place} is damaged: remove it to have it built again") from error
+    about = (meta.build_id, meta.version, meta.compiler)
+    files = (place / "bzImage", place / "vmlinux")
+    kernel = Kernel(variant.slug, variant.name, config, digest, *files, *about)
     if config == "base":
-        layout.check(variant, kernel.vmlinux)
+        _check_layout(variant, kernel.vmlinux)
     return kernel
 
 
-def _need_plain_path(folder: Path) -> None:
-    # Kbuild refuses such folders itself, after minutes of unpacking, and in make's words
-    if re.search(r"[\s:]", str(folder)):
-        raise ContendedError(
-            f"a kernel cannot be built in {folder}, for its blanks or colons: set "
-            "CONTENDED_CACHE to a folder without them"
-        )
+def _check_layout(variant: Variant, vmlinux: Path) -> None:
+    """Raise LayoutError unless structs lie as a variant says; that is kept beside the kernel.
+
+    Offsets are never assumed: an option of the kernel's configuration moves them, and what shares a
+    64-byte line is what several of the cases are about.
+    """
+    if not variant.layout:
+        return
+    wanted = hashlib.sha256(repr(sorted(variant.layout.items())).encode()).hexdigest()[:16]
+    kept = vmlinux.parent / f"layout-{wanted}"
+    try:
+        bad = kept.read_text()
+    except OSError:
+        with Image(vmlinux) as image:
+            problems = [layout_problem(image, *each) for each in variant.layout.items()]
+            bad = next(filter(None, problems), "")
+        with suppress(ContendedError):  # reading it again costs seconds, and no more
+            records.write_whole(kept, bad)
+    if bad:
+        raise LayoutError(f"{variant}: {bad}")
 
 
-def _need_packages() -> None:
-    missing = [
-        package.name
-        for package in doctor.PACKAGES
-        if "kernels" in package.needed_for and package.required and not package.there()
-    ]
-    if missing:
-        raise ContendedError(f"building a kernel needs: apt-get install {' '.join(missing)}")
+def layout_problem(image: Image, name: str, wanted: Layout) -> str:
+    """In what a struct does not lie as it should, with its offsets; empty if it does."""
+    found = image.type(name)
+    bad = []
+    if wanted.size is not None and found.size != wanted.size:
+        bad.append(f"its size is {found.size} and not {wanted.size}")
+    for pairs, should_share in ((wanted.apart, False), (wanted.together, True)):
+        for pair in pairs:
+            one, other = map(found.field, pair)
+            if bool(_lines(one) & _lines(other)) != should_share:
+                places = " and ".join(f"{f.name} (offset {f.offset})" for f in (one, other))
+                bad.append(f"{places} {'share no' if should_share else 'share a'} line")
+    return f"in struct {name} {'; '.join(bad)}" if bad else ""
+
+
+def _lines(field: Field) -> set[int]:
+    """The numbers of the lines that a member lies on, if the struct starts a line."""
+    last = field.offset + max(field.size, 1) - 1
+    return set(range(field.offset // _LINE, last // _LINE + 1))
 
 
 @dataclass(slots=True)
 class _State(Record):
-    """What an object folder holds, kept beside it.
+    """What an object folder holds, kept beside it."""
 
-    Attributes:
-        base: The digest of the unpatched kernel whose snapshot there is, or "".
-        making: The digest of the kernel that the folder's objects are of, or "".
-        clean: Whether every object in it is whole and none gave a warning that counts.
-        mtime_ns: The time of modification that the patched files had.
-    """
-
-    base: str = ""
-    making: str = ""
-    clean: bool = False
-    mtime_ns: int = 0
+    base: str = ""  # the digest of the unpatched kernel whose snapshot there is
+    making: str = ""  # the digest of the kernel that the folder's objects are of
+    clean: bool = False  # every object in it is whole and none gave a warning that counts
+    mtime_ns: int = 0  # the time of modification that the patched files had
 
 
 class _Build:
     """One configuration's object folder; whoever makes one holds the source's lock."""
 
     def __init__(
-        self, source: Source, config: str, report: Progress, lock: int, boxed: Boxed | None = None
+        self,
+        source: KernelSource,
+        config: str,
+        report: Callable[..., None],
+        lock: int,
+        boxed: Boxed | None,
     ) -> None:
-        self._source = source
-        self._config = config
-        self._report = report
-        self._lock = lock
-        self._boxed = boxed
-        self._home = store.cache() / "build" / f"{source.key}-{config}"
-        self._objects = self._home / "objects"
-        self._snapshot = self._home / "snapshot"
-        self._file = self._home / "state.json"
-        self._base = _digest(source, [], config)
-        self._state = self._load()
+        self._source, self._config = source, config
+        self._report, self._lock, self._boxed = report, lock, boxed
+        self._home = store.cache() / "build" / f"{source.tree.parent.name}-{config}"
+        self._objects, self._snapshot = self._home / "objects", self._home / "snapshot"
+        self._base = digest_of(source, (), config)
+        self._state = _State()
+        with suppress(OSError, ValueError):
+            kept = (self._home / "state.json").read_bytes()
+            self._state = records.adapter(_State).validate_json(kept)
 
     def make(self, variant: Variant, digest: str) -> None:
         """Put the kernel into the cache."""
         self._home.mkdir(parents=True, exist_ok=True)
         if self._state.base != self._base or not self._snapshot.is_dir():
             self._make_base()
-        if digest == self._base:
-            if not _place(digest).exists():  # removed by hand: link it again
-                self._make_patched(variant, digest)
-            return
-        self._make_patched(variant, digest)
+        if not _place(digest).exists():  # the unpatched one's was removed by hand: link it again
+            self._make_patched(variant, digest)
 
     def _make_base(self) -> None:
         name = f"Linux {self._source.version}, config {self._config}"
         if self._state.making != self._base:
-            self._report(f"{name}: configuring", 0, 0)
+            self._report(f"{name}: configuring")
             # Objects of another compiler or configuration: nothing of them can be trusted.
             for folder in (self._objects, self._snapshot):
                 shutil.rmtree(folder, ignore_errors=True)
             store.need_space(self._home, BASE_BYTES.get(self._config, 0), "the first build")
-            configuration.write(self._source, self._config, self._objects)
+            make.configure(self._source, self._config, self._objects)
             self._save(_State(making=self._base))
         self._compile(name, OBJECTS.get(self._config, 0))
         self._publish(self._base)
-        self._report(f"{name}: keeping its objects", 0, 0)
-        mirror.sync(self._objects, self._snapshot, _LINKED)
+        self._report(f"{name}: keeping its objects")
+        store.sync(self._objects, self._snapshot, _LINKED)
         self._save(_State(base=self._base, making=self._base, clean=True))
 
     def _make_patched(self, variant: Variant, digest: str) -> None:
@@ -282,8 +269,8 @@ class _Build:
         if not (self._state.making == digest and self._state.clean):
             # First the word that the objects are no longer what they were, then the deed.
             self._save(_State(base=self._base))
-            self._report(f"{name}: restoring the unpatched objects", 0, 0)
-            mirror.sync(self._snapshot, self._objects)
+            self._report(f"{name}: restoring the unpatched objects")
+            store.sync(self._snapshot, self._objects)
             self._state.mtime_ns = time.time_ns()
         since = self._state.mtime_ns
         with sources.applied(self._source, variant.patches, since) as changed:
@@ -298,36 +285,23 @@ class _Build:
             self._save(replace(self._state, clean=True))
 
     def _compile(self, name: str, expected: int, patched: Sequence[str] = ()) -> None:
-        target = make.Target(name, self._source, self._config, self._objects)
-        boxed = self._boxed if patched else None
-        make.run(target, self._lock, self._report, expected, patched, boxed)
+        source, objects = self._source, self._objects
+        jobs = f"-j{len(os.sched_getaffinity(0))}"
+        command = make.command(source, objects, jobs, *make.flags(self._config), "bzImage")
+        if patched and self._boxed:
+            command = self._boxed(command, source.tree, objects)
+        make.run(name, source, command, objects, self._lock, self._report, expected, patched)
 
     def _publish(self, digest: str) -> None:
-        """Put the finished kernel into the cache, whole."""
-        place = _place(digest)
-        if place.exists():
-            return
-        place.parent.mkdir(parents=True, exist_ok=True)
-        for left in place.parent.glob(".new-*"):  # of a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=place.parent) as scratch:
-            work = Path(scratch) / digest
-            work.mkdir()
-            shutil.copyfile(self._objects / _IMAGE, work / "bzImage")
-            shutil.copyfile(self._objects / "vmlinux", work / "vmlinux")
-            shutil.copyfile(self._objects / ".config", work / "config")
+        with store.making(_place(digest), self._report) as work:
+            if work is None:
+                return
+            for made in ("arch/x86/boot/bzImage", "vmlinux", ".config"):
+                shutil.copyfile(self._objects / made, work / Path(made).name.removeprefix("."))
             with Image(work / "vmlinux") as image:
                 build_id = image.build_id
             _Meta(build_id, self._source.version, compiler(), self._config).save(work / "meta.json")
-            work.replace(place)
-
-    def _load(self) -> _State:
-        try:
-            state: _State = records.adapter(_State).validate_json(self._file.read_bytes())
-        except (OSError, ValueError):
-            state = _State()
-        return state
 
     def _save(self, state: _State) -> None:
         self._state = state
-        state.save(self._file)
+        state.save(self._home / "state.json")

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Boot a case's kernels under the profiler, and say which lines they fight for.
 
-For each variant: build the kernel, boot it with the plugin, let the guest run its workload, and,
-while it waits at the end, ask its memory what the contended lines are.
+While a guest waits at the end of its workload, its memory is asked what the contended lines are.
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contended import tree
 from contended.errors import UsageError
-from contended.kernel import build, qemu, source, variants, vm
+from contended.kernel import build, qemu, source, store, variants, vm
 from contended.kernel.make import Progress
-from contended.kernel.variants import Case, Run, Variant
+from contended.kernel.variants import GuestRun, KernelCase, Variant
 from contended.profile import assemble, output, plugin, symbolize
 from contended.profile import query as metrics
 from contended.profile.assemble import NoRegion
@@ -30,8 +28,7 @@ from contended.profile.saved import Profiles
 
 VCPUS = 4
 DEADLINE_S = 240.0
-# Caches of one size keep their own names.
-CMDLINE = "slab_nomerge"
+CMDLINE = "slab_nomerge"  # caches of one size keep their own names
 
 
 def profile(
@@ -45,25 +42,12 @@ def profile(
     source_path: Path | None = None,
     progress: Progress | None = None,
 ) -> Profiles:
-    """Profile variants of a case.
+    """Profile variants of a case: before and after, or all if it lacks these, or those `wanted`.
 
-    Args:
-        slug: The case.
-        wanted: Names of variants; default: "before" and "after", or all if it lacks these.
-        run: Which of its runs; default: the first with `profile = true`, else the first.
-        settings: Parameters of the workload, over the run's own.
-        vcpus: 0: the run's own number, or 4.
-        quantum: Instructions that a CPU may be ahead of the slowest; 0: the run's own, or 2000.
-        source_path: The kernel's source if it is not Debian's package.
-        progress: Called with what is being done, how much of it is done, and of how much.
-
-    Raises:
-        UsageError: no such case, variant or run.
-        NoRegion: a workload did nothing in its measured region.
-        output.BadReport: it ended before it was measured.
-        plugin.NoPlugins: there is no QEMU that takes plugins.
-        WrongKernel: a vmlinux is not of the kernel that was booted.
-        ContendedError: no QEMU, no source, a build that fails, a guest that panics.
+    The run is the first with `profile = true` unless one is named; `settings` are parameters of its
+    workload, over its own. `vcpus` and `quantum`, the instructions that a CPU may be ahead of the
+    slowest, are the run's own, or 4 and 2000, where they are 0. Raises UsageError for what the case
+    lacks, NoRegion if a workload did nothing in its measured region.
     """
     case = variants.load(slug)
     chosen = choose_variants(case, wanted)
@@ -80,13 +64,9 @@ def profile(
 
 
 def profile_kernel(
-    kernel: build.Kernel, variant: Variant, run: Run, *, vcpus: int = 0, quantum: int = 0
+    kernel: build.Kernel, variant: Variant, run: GuestRun, *, vcpus: int = 0, quantum: int = 0
 ) -> list[Profile]:
-    """Boot one kernel under the profiler; a profile for each result of the workload.
-
-    Raises:
-        ContendedError: as in `profile`.
-    """
+    """Boot one kernel under the profiler; a profile for each result of the workload."""
     if vcpus >= plugin.MAX_VCPUS:
         raise UsageError(f"{vcpus} vCPUs: the profiler knows at most {plugin.MAX_VCPUS - 1}")
     emulator = plugin.find("system")
@@ -96,16 +76,12 @@ def profile_kernel(
     with Image(kernel.vmlinux) as image, tempfile.TemporaryDirectory(prefix="contended-") as work:
         watched = watched_addresses(image, run.watch)
         out = Path(work) / "profile.json"
-        machine = qemu.Boot(
+        description = qemu.Boot(
             kernel=kernel,
             # One more for the kernel's chores: its timer ticks come as the host's clock says, and
             # would make the worker on that CPU slower, and the counts vary with the host's load.
             vcpus=vcpus + 1 if vcpus > 1 else 1,
-            args={
-                "run": run.workload,
-                **{k: str(v) for k, v in run.args.items()},
-                **({"spare": "1"} if vcpus > 1 else {}),
-            },
+            args={**run.told(), **({"spare": "1"} if vcpus > 1 else {})},
             cmdline=" ".join(filter(None, (CMDLINE, variant.cmdline, run.cmdline))),
             accel="tcg",
             deadline_s=DEADLINE_S,
@@ -123,33 +99,24 @@ def profile_kernel(
             waits=0,
             escapes=0,
         )
-        return _listen(machine, image, out, variant.name, provenance, watched)
-
-
-def _listen(
-    description: qemu.Boot,
-    image: Image,
-    out: Path,
-    variant: str,
-    provenance: Provenance,
-    watched: Mapping[int, str],
-) -> list[Profile]:
-    results: list[dict[str, Any]] = []
-    found: list[Profile] | None = None
-    with vm.Machine(description) as machine:
-        for line in machine.lines():
-            if line["type"] == "hello":
-                assemble.check_build(image.build_id, str(line.get("build_id", "")))
-            elif line["type"] == "error":
-                raise vm.GuestError(f"the guest says: {line.get('what', '?')}", machine.console)
-            elif line["type"] == "result":
-                results.append(line)
-            elif line["type"] == "hold":
-                resolver = Resolver(image, Monitor(machine.qmp), description.vcpus)
-                found = name_regions(out, results, image, resolver, variant, provenance, watched)
-                machine.send(b"\n")
+        results: list[dict[str, Any]] = []
+        found: list[Profile] | None = None
+        with vm.VirtualMachine(description) as machine:
+            for line in machine.lines():
+                if line["type"] == "hello":
+                    assemble.check_build(image.build_id, str(line.get("build_id", "")))
+                elif line["type"] == "error":
+                    raise vm.GuestError(f"the guest says: {line.get('what', '?')}", machine.console)
+                elif line["type"] == "result":
+                    results.append(line)
+                elif line["type"] == "hold":
+                    resolver = Resolver(image, Monitor(machine.qmp), description.vcpus)
+                    found = name_regions(
+                        out, results, image, resolver, variant.name, provenance, watched
+                    )
+                    machine.send(b"\n")
     if found is None:
-        raise NoRegion(f"{variant}: the guest ended before it could be looked at: no table")
+        raise NoRegion(f"{variant.name}: the guest ended before it could be looked at: no table")
     return found
 
 
@@ -162,12 +129,8 @@ def name_regions(
     provenance: Provenance,
     watched: Mapping[int, str],
 ) -> list[Profile]:
-    """The regions of a profiler's output as profiles, one for each of the guest's results.
-
-    Raises:
-        NoRegion: there are none, or not as many as there are results.
-        output.BadReport: the output is damaged or another version's.
-    """
+    """The regions of a profiler's output as profiles; NoRegion unless each result has one."""
+    labels = [str(result.get("label", "")) for result in results]
     if not out.exists():
         raise NoRegion(f"{variant}: the workload never finished a measured region: no table")
     report = output.load(out)
@@ -180,76 +143,51 @@ def name_regions(
         assemble.assemble(
             region,
             variant=variant,
-            label=_label(result, results),
+            # As in the lab's metrics: with the size where there are several of a label.
+            label=f"{label}@{result.get('size')}" if labels.count(label) > 1 else label,
             size=int(result.get("size") or 0),
             provenance=provenance,
-            frames=partial(symbolize.frames, image, cache=tree.cache_dir() / "kernel" / "symbols"),
+            frames=partial(symbolize.frames, image, cache=store.cache() / "symbols"),
             names=partial(symbolize.names, image),
             resolve=resolver.at if resolver else None,
             watched=watched,
         )
-        for region, result in zip(report.regions, results, strict=True)
+        for region, result, label in zip(report.regions, results, labels, strict=True)
     ]
 
 
-def _label(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
-    """As in the lab's metrics: the label, with the size where there are several of it."""
-    label, size = str(result.get("label", "")), result.get("size")
-    same = [r for r in results if str(r.get("label", "")) == label]
-    return f"{label}@{size}" if len(same) > 1 else label
-
-
 def watched_addresses(image: Image, wanted: Sequence[str]) -> dict[int, str]:
-    """The addresses of functions ("f"), calls in them ("f>g") and slow paths ("slow(lockref)").
-
-    A slow path's functions that the kernel does not have are left out.
-
-    Raises:
-        UsageError: a function that it does not have, or a call that a function does not make.
-    """
+    """The addresses of functions ("f"), calls in them ("f>g"), slow paths ("slow(lockref)")."""
     found: dict[int, str] = {}
     for text in wanted:
+        pairs = [text.partition(">")[::2]]
         if text.startswith("slow(") and text.endswith(")"):
             if text[5:-1] not in metrics.SLOW:
                 raise UsageError(f"no slow path {text!r}; there are: {', '.join(metrics.SLOW)}")
-            for function, callee in metrics.watch(text[5:-1]):
-                if image.has(function):
-                    found |= _addresses(image, function, callee, text)
-        else:
-            function, _, callee = text.partition(">")
-            found |= _addresses(image, function, callee, text)
+            pairs = [pair for pair in metrics.watch(text[5:-1]) if image.has(pair[0])]
+        for function, callee in pairs:
+            if not callee:
+                found[image.symbol(function).address] = function
+                continue
+            calls = image.calls(function, callee)
+            if not calls:
+                what = f"{function} does not call {callee} in this kernel"
+                raise UsageError(f"watch {text!r}: {what}")
+            found |= dict.fromkeys(calls, f"{function}>{callee}")
     return found
 
 
-def _addresses(image: Image, function: str, callee: str, text: str) -> dict[int, str]:
-    if not callee:
-        return {image.symbol(function).address: function}
-    calls = image.calls(function, callee)
-    if not calls:
-        raise UsageError(f"watch {text!r}: {function} does not call {callee} in this kernel")
-    return dict.fromkeys(calls, f"{function}>{callee}")
-
-
-def choose_variants(case: Case, wanted: Sequence[str] | None) -> list[Variant]:
-    """The variants of these names, or before and after, or all.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
+def choose_variants(case: KernelCase, wanted: Sequence[str] | None) -> list[Variant]:
+    """The variants of these names, or before and after, or all; raises UsageError as `pick`."""
     usual = [name for name in ("before", "after") if name in case.variants]
     return case.pick(wanted or usual or case.variants)
 
 
-def choose_run(case: Case, name: str | None = None) -> Run:
-    """The run of that name, or the first to be profiled, or the first that can be.
-
-    Raises:
-        UsageError: there is none.
-    """
+def choose_run(case: KernelCase, name: str | None = None) -> GuestRun:
+    """The run of that name, or the first to be profiled, or the first that can be."""
     if name is not None:
         return case.pick_runs([name])[0]
     runs = [run for run in case.runs.values() if not run.icount]
-    meant = [run for run in runs if run.profile]
-    if runs:
-        return (meant or runs)[0]
-    raise UsageError(f"{case.slug} has no run that can be profiled")
+    if not runs:
+        raise UsageError(f"{case.slug} has no run that can be profiled")
+    return next((run for run in runs if run.profile), runs[0])

@@ -12,7 +12,7 @@ import shutil
 from functools import partial
 
 from contended.errors import ContendedError
-from contended.kernel import build, plan, record, run, variants
+from contended.kernel import build, qemu, record, run, variants
 from contended.kernel.outcomes import STALL
 from contended.kernel.qemu import LostVm
 from contended.kernel.record import BootRecord, KernelRun, OutcomeRecord
@@ -23,24 +23,15 @@ from contended.show import claims, lesson
 from contended.show.claims import Claim
 from contended.show.lesson import Note
 
-VCPUS = 2
-"""Of the machine that a chapter boots when the book is built."""
-
-REFERENCE_VCPUS = 4
-"""Of the machine of a reference run."""
-
-
-def command(slug: str) -> str:
-    """What a reader types to make the case's kernels and see their outcomes."""
-    return f"contended kernel run {slug}"
+VCPUS, REFERENCE_VCPUS = 2, 4  #: Of the machines of a chapter's live run and of a reference run.
 
 
 def missing(slug: str) -> str:
     """Why a chapter cannot run the case's kernels now, in a few words; empty if it can."""
-    if shutil.which("qemu-system-x86_64") is None:
+    if shutil.which(qemu.QEMU) is None:
         return "QEMU is not installed"
     try:
-        wanted = plan.of(slug, smoke=False, runs=_live(slug)).kernels
+        wanted = run.plan(slug, smoke=False, runs=_live(slug)).kernels
         kernels = [build.find(variant, config) for variant, config in wanted]
     except ContendedError as error:
         return str(error)
@@ -51,30 +42,24 @@ def missing(slug: str) -> str:
 def outcomes(slug: str) -> KernelRun:
     """The case's variants on a real kernel: what was expected, what was seen, and did it hold.
 
-    Runs them now if QEMU is there and the kernels are built; otherwise the reference run is shown,
-    below a box that says why, and which command makes the kernels. So it is where a busy host kept
-    a guest from coming to its end.
+    Runs them now if QEMU is there and the kernels are built; otherwise, and where a busy host kept
+    a guest from its end, the reference run is shown, below a box that says why.
 
     With `CONTENDED_RECORD=1` in the environment everything is run, on a larger machine, and becomes
     the reference run; with `CONTENDED_RECORDED=1` nothing is booted.
 
-    An outcome that rests on time, and does not hold in a live run, is named in a box; the others
-    must hold.
-
-    Raises:
-        ContendedError: an outcome did not hold that does not rest on time, or any outcome in what
-            was to become the reference run.
+    An outcome that rests on time, and does not hold in a live run, is named in a box. Raises
+    ContendedError if another one does not hold, or any in what was to become the reference run.
     """
     if lesson.from_records():
         return recorded(slug)
-    why = missing(slug)
-    if why:
+    if why := missing(slug):
         text = (
             f"{why[0].upper()}{why[1:]}. What follows is the reference run "
-            f"results/{slug}/kernel.json. To run it here: {command(slug)} (builds what is missing "
-            "in some minutes; see The kernel lab)."
+            f"results/{slug}/kernel.json. To run it here: contended kernel run {slug} (builds what "
+            "is missing in some minutes; see The kernel lab)."
         )
-        _show(Note("Not booted on this machine", text))
+        claims.display(Note("Not booted on this machine", text))
         return recorded(slug)
     if os.environ.get(claims.RECORD) == "1":
         done = run.run(slug, vcpus=REFERENCE_VCPUS)
@@ -88,21 +73,19 @@ def outcomes(slug: str) -> KernelRun:
         return _instead(slug, str(lost))
     # Some wrong fixes are expected to fail: a boot is looked into only where an outcome missed.
     suspects = [] if done.held else done.boots
-    starved = [why for boot in suspects if (why := _starved(boot))]
-    if starved:
-        return _instead(slug, "; ".join(starved))
-    failed = [f"{b.variant}, run {b.run}: {b.failed}" for b in suspects if b.failed]
+    if starved := "; ".join(filter(None, map(_starved, suspects))):
+        return _instead(slug, starved)
     claims.remember(done, partial(recorded, slug))
     for each in done.outcomes:
         if each.timed:
             claims.show(_claim(each, slug))
     missed = [each for each in done.outcomes if not each.held]
     broken = [miss for miss, each in zip(done.misses, missed, strict=True) if not each.timed]
-    broken += failed if not broken else []
+    broken = broken or [f"{b.variant}, run {b.run}: {b.failed}" for b in suspects if b.failed]
     if broken:
         raise ContendedError(
             f"{slug}: {'; '.join(broken)}. No busy host explains that; see more with: "
-            f"{command(slug)} --repeats 3"
+            f"contended kernel run {slug} --repeats 3"
         )
     return done
 
@@ -114,48 +97,31 @@ def _live(slug: str) -> list[str]:
 
 def _starved(boot: BootRecord) -> str:
     """What shows that a guest did not get its host's processors; empty if nothing does."""
+    sign = next((line for line in boot.splats if STALL.search(line)), "")
     if boot.failed.startswith("hang"):
-        return f"{boot.variant}, run {boot.run}: not done at the deadline"
-    stall = next((line for line in boot.splats if STALL.search(line)), "")
-    return f"{boot.variant}, run {boot.run}: {stall}" if stall else ""
+        sign = "not done at the deadline"
+    return f"{boot.variant}, run {boot.run}: {sign}" if sign else ""
 
 
 def _instead(slug: str, why: str) -> KernelRun:
     """The reference run in place of one that the host did not let finish, below a claim's box."""
     expected = f"the kernels of {slug} come to their end within their deadlines"
-    claims.show(
-        Claim(
-            expected=expected,
-            holds=False,
-            seen=f"{why}; what follows is the reference run results/{slug}/kernel.json",
-            advice=claims.WITH_KERNELS,
-        )
-    )
+    seen = f"{why}; what follows is the reference run results/{slug}/kernel.json"
+    claims.show(Claim(expected=expected, holds=False, seen=seen, advice=claims.WITH_KERNELS))
     return recorded(slug)
 
 
 def _claim(seen: OutcomeRecord, slug: str) -> Claim:
-    beside = ""
-    if not seen.held:
-        kept = [
-            one for one in recorded(slug).outcomes
-            if (one.variant, one.run, one.metric) == (seen.variant, seen.run, seen.metric)
-        ]  # fmt: skip
-        beside = number(kept[0].seen) if kept and isinstance(kept[0].seen, float) else ""
+    key = (seen.variant, seen.run, seen.metric)
+    known = [] if seen.held else recorded(slug).outcomes
+    kept = next((o.seen for o in known if (o.variant, o.run, o.metric) == key), None)
     return Claim(
         expected=f"{seen.variant}: {seen.expected} ({seen.condition})",
         holds=seen.held,
         seen=seen.reason or str(seen.seen),
-        recorded=beside,
-        advice=f"{claims.WITH_KERNELS} With the spread: {command(slug)} --repeats 5.",
+        recorded=number(kept) if isinstance(kept, float) else "",
+        advice=f"{claims.WITH_KERNELS} With the spread: contended kernel run {slug} --repeats 5.",
     )
-
-
-def _show(note: Note) -> None:
-    # the book's: measuring does without
-    from IPython.display import display  # type: ignore[attr-defined, unused-ignore]
-
-    display(note)  # type: ignore[no-untyped-call]
 
 
 def recorded(slug: str) -> KernelRun:
@@ -164,13 +130,5 @@ def recorded(slug: str) -> KernelRun:
 
 
 def profiles(slug: str, name: str = "") -> Profiles:
-    """The recorded profiles of a case: what its cache lines did, before and after.
-
-    Args:
-        slug: The case.
-        name: Which, if there are several records: `results/<slug>/c2c-<name>.json`.
-
-    Raises:
-        ContendedError: there is no such record, or it is damaged.
-    """
+    """The recorded profiles of a case, before and after, of `results/<slug>/c2c[-<name>].json`."""
     return saved.load(lesson.reference(f"{slug}/c2c" + (f"-{name}" if name else "")))

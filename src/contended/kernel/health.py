@@ -5,127 +5,92 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from contended import doctor
+from contended.doctor import Check
 from contended.errors import ContendedError
-from contended.kernel import build, guest, kvm, qemu, source, store, variants
+from contended.kernel import boot, build, guest, qemu, source, store, variants
 
-#: The source, the object folders of all configurations and the kernels of all cases.
-DISK_BYTES = 7_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One finding; `optional` if the lab works without, `packages` is what would bring it."""
-
-    name: str
-    ok: bool
-    detail: str
-    optional: bool = False
-    packages: tuple[str, ...] = ()
+DISK_BYTES = 7_000_000_000  #: The source, all configurations' objects and all cases' kernels.
 
 
 def examine() -> list[Check]:
     """Look at everything; only the probe of KVM starts something."""
-    return [_qemu(), _source(), _tools(), _busybox(), _disk(), _kernels(), _kvm()]
+    shell = _found("busybox", False, _shell, "busybox-static")
+    emulator = _found("QEMU", True, qemu.version, "qemu-system-x86")
+    return [emulator, _source(), _tools(), shell, *_disk_and_kernels(), _kvm()]
 
 
 def source_is_unpacked() -> bool:
     """Whether looking for the source again takes no time."""
-    place = store.cache() / "source"
-    return place.is_dir() and any(place.glob("*/tree/Makefile"))
+    return any(store.cache().glob("source/*/tree/Makefile"))
 
 
-def _qemu() -> Check:
+def _shell() -> str:
+    return f"{guest.find_busybox()}, for contended kernel shell"
+
+
+def _found(name: str, required: bool, look: Callable[[], object], package: str) -> Check:
     try:
-        version = qemu.version()
-    except qemu.NoQemu as missing:
-        return Check("QEMU", False, str(missing), packages=("qemu-system-x86",))
-    return Check("QEMU", True, version)
+        return Check(name, True, required, str(look()))
+    except ContendedError as missing:
+        return Check(name, False, required, str(missing), (package,))
 
 
 def _source() -> Check:
-    name = "source"
     if given := os.environ.get("CONTENDED_KERNEL_SOURCE"):
         there = Path(given).exists()
         found = f"{given}, from CONTENDED_KERNEL_SOURCE"
-        return Check(name, there, found if there else f"there is no {found}")
-    tarball = source.packaged()
-    if tarball is None:
-        return Check(
-            name, False, "not here: contended kernel source gets it, or use --source",
-            packages=(source.PACKAGE,),
-        )  # fmt: skip
-    state = "unpacked" if source_is_unpacked() else "not unpacked yet"
-    return Check(name, True, f"{tarball}, {state}")
+        return Check("source", there, True, found if there else f"there is no {found}")
+    if tarball := source.packaged():
+        state = "unpacked" if source_is_unpacked() else "not unpacked yet"
+        return Check("source", True, True, f"{tarball}, {state}")
+    advice = "not here: contended kernel source gets it, or use --source"
+    return Check("source", False, True, advice, (source.PACKAGE,))
 
 
 def _tools() -> Check:
-    wanted = [p for p in doctor.PACKAGES if "kernels" in p.needed_for and p.required]
-    lacking = tuple(package.name for package in wanted if not package.there())
-    if lacking:
-        return Check("tools", False, f"missing: {', '.join(lacking)}", packages=lacking)
-    return Check("tools", True, ", ".join(package.name for package in wanted))
+    wanted = {package.name: package.there() for package in build.tools()}
+    lacking = tuple(name for name, there in wanted.items() if not there)
+    detail = f"missing: {', '.join(lacking)}" if lacking else ", ".join(wanted)
+    return Check("tools", not lacking, True, detail, lacking)
 
 
-def _busybox() -> Check:
-    try:
-        return Check("busybox", True, f"{guest.find_busybox()}, for contended kernel shell")
-    except ContendedError as error:
-        return Check("busybox", False, str(error), optional=True, packages=("busybox-static",))
-
-
-def _disk() -> Check:
+def _disk_and_kernels() -> tuple[Check, Check]:
     place = store.cache()
-    there = next(p for p in (place, *place.absolute().parents) if p.exists())
-    free = shutil.disk_usage(there).free
-    held = sum(1 for _ in place.glob("kernels/*/meta.json"))
-    wanted = 0 if held else DISK_BYTES
+    free = store.free(place)[1]
+    built = sum(1 for _ in place.glob("kernels/*/meta.json"))
+    enough = bool(built) or free >= DISK_BYTES
     detail = f"{free / 1e9:.0f} GB free at {place}"
-    if free < wanted:
+    if not enough:
         detail += (
             f"; all kernels take about {DISK_BYTES / 1e9:.0f} GB: "
             "set CONTENDED_CACHE to a folder on another disk"
         )
-    return Check("disk", free >= wanted, detail)
-
-
-def _kernels() -> Check:
-    cases = variants.slugs()
-    return Check(
-        "kernels",
-        True,
-        f"{len(list(store.cache().glob('kernels/*/meta.json')))} built; variants of "
-        f"{len(cases)} cases are described",
-        optional=True,
-    )
+    kernels = f"{built} built; variants of {len(variants.slugs())} cases are described"
+    return Check("disk", enough, True, detail), Check("kernels", True, False, kernels)
 
 
 def _kvm() -> Check:
-    if not kvm.DEVICE.exists():
-        return Check("KVM", False, "there is no /dev/kvm: using TCG", optional=True)
+    if not boot.DEVICE.exists():
+        return Check("KVM", False, False, "there is no /dev/kvm: using TCG")
     kernel = _any_kernel()
     if kernel is None or shutil.which(qemu.QEMU) is None:
-        return Check("KVM", False, "only a boot can tell, and no kernel is built", optional=True)
+        return Check("KVM", False, False, "only a boot can tell, and no kernel is built")
     try:
-        answer = kvm.probe(qemu.Boot(kernel=kernel))
+        answer = boot.probe(qemu.Boot(kernel=kernel))
     except ContendedError as error:
-        return Check("KVM", False, str(error), optional=True)
-    detail = "a kernel boots with it" if answer.works else f"{answer.why}: using TCG"
-    return Check("KVM", answer.works, detail, optional=True)
+        return Check("KVM", False, False, str(error))
+    why = "a kernel boots with it" if answer.works else f"{answer.why}: using TCG"
+    return Check("KVM", answer.works, False, why)
 
 
 def _any_kernel() -> build.Kernel | None:
-    if not source_is_unpacked():
-        return None
-    try:
-        origin = source.find()
-        for slug in variants.slugs():
-            for variant in variants.load(slug).variants.values():
-                if kernel := build.find(variant, "base", origin):
-                    return kernel
-    except ContendedError:
-        pass
+    with suppress(ContendedError):
+        if source_is_unpacked():
+            origin = source.find()
+            every = (v for slug in variants.slugs() for v in variants.load(slug).variants.values())
+            return next(filter(None, (build.find(v, "base", origin) for v in every)), None)
     return None

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""One run of the kernel's make: heard line by line, and over when we are."""
+"""The kernel's make: how a kernel is configured, and one run, heard line by line, over when we are.
+
+A configuration is fragments over `make tinyconfig`. Kconfig drops without a word what depends on
+something that is off, and turns on what others select: so every option that a fragment names is
+looked up in the result.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +15,16 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from contended.errors import ContendedError
-from contended.kernel import config as configuration
-from contended.kernel.source import Source
-from contended.kernel.store import need_space
+from contended.errors import ContendedError, UsageError
+from contended.kernel import store, variants
+from contended.kernel.source import KernelSource
 
+#: Called with what is being done, the objects done, and those expected or 0 if unknown.
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, the objects done, and those expected or 0 if unknown."""
-
+#: Makes of a command one that runs it in a sandbox, with a tree to read and objects to write.
 Boxed = Callable[[Sequence[str], Path, Path], list[str]]
-"""Makes of a command one that runs it in a sandbox, with a tree to read and objects to write."""
 
 # Told to end, it tells the whole process group, so that every make removes what is half made and
 # every compiler stops; more than once, since a make may just be starting another one.
@@ -31,79 +33,136 @@ trap 'trap : TERM; for i in 1 2 3 4 5; do kill -TERM 0; sleep 0.1; done; wait; e
 "$@" & wait $!
 """
 _DIAGNOSTIC = re.compile(r"(?P<file>[^\s:]+\.[chSo]):.*?\b(?P<kind>warning|error): ")
+_LAYERS = {"base": ("base",), "debug": ("base", "debug"), "up": ("base", "debug", "up")}
+_MEDDLING = re.compile(
+    r"(MAKE|MAKEFLAGS|MFLAGS|GNUMAKEFLAGS|MAKELEVEL|MAKEFILES|MAKEOVERRIDES|ARCH|CROSS_COMPILE"
+    r"|LLVM|CC|LD|AS|CFLAGS|CPPFLAGS|LDFLAGS|HOST\w+|K[A-Z]+FLAGS|KCONFIG_\w+|KBUILD_\w+"
+    r"|INSTALL_\w+|O|V|W|C|M)"
+)
 
 
-class BuildError(ContendedError):
+class BuildError(store.ToolError):
     """A kernel does not compile, or not without a warning."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What is made: its name for messages, of which source, by which configuration, and where."""
+def options(config: str) -> dict[str, str]:
+    """A configuration's options without `CONFIG_`, and the values it asks for; `n` is off."""
+    if config not in _LAYERS:
+        raise UsageError(f"no configuration {config!r}; there are: {', '.join(_LAYERS)}")
+    found: dict[str, str] = {}
+    for layer in _LAYERS[config]:
+        file = variants.folder() / "config" / f"{layer}.config"
+        try:
+            text = file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ContendedError(f"cannot read {file}: {error.strerror}") from error
+        for number, line in enumerate(text.splitlines(), 1):
+            if match := re.fullmatch(r"# CONFIG_(\w+) is not set", line):
+                found[match[1]] = "n"
+            elif match := re.fullmatch(r"CONFIG_(\w+)=(\S.*)", line):
+                found[match[1]] = match[2]
+            elif line and not line.startswith("#"):
+                raise UsageError(f"{file}:{number}: {line!r} is no line of a configuration")
+    return found
 
-    name: str
-    source: Source
-    config: str
-    objects: Path
+
+def environment() -> dict[str, str]:
+    """That of the kernel's make: a kernel names neither machine nor user nor time of its build."""
+    return {
+        **{name: value for name, value in os.environ.items() if not _MEDDLING.fullmatch(name)},
+        "LC_ALL": "C",
+        "KBUILD_BUILD_TIMESTAMP": "Thu Jan  1 00:00:00 UTC 1970",
+        "KBUILD_BUILD_USER": "contended",
+        "KBUILD_BUILD_HOST": "contended",
+        "KBUILD_BUILD_VERSION": "1",
+    }
+
+
+def flags(config: str) -> list[str]:
+    """What is added to the kernel's own make.
+
+    Where variables are takes gcc longest of all debug information, and nobody here asks.
+    """
+    if options(config).get("DEBUG_INFO_NONE") == "y":
+        return []
+    return ["KCFLAGS=-fno-var-tracking -fno-var-tracking-assignments"]
+
+
+def command(source: KernelSource, build_dir: Path, *arguments: str) -> list[str]:
+    """The command that makes something in a build folder."""
+    # An empty LOCALVERSION keeps git's opinion of a surrounding repository out of the version.
+    fixed = ("ARCH=x86_64", "LOCALVERSION=")
+    return ["make", "-C", str(source.tree), f"O={build_dir}", *fixed, *arguments]
+
+
+def configure(source: KernelSource, config: str, build_dir: Path) -> None:
+    """Configure a build folder; raises ContendedError if an option does not come out as asked."""
+    build_dir.mkdir(parents=True, exist_ok=True)
+    file, wanted = build_dir / ".config", options(config)
+    for goal in ("tinyconfig", "olddefconfig"):
+        done = store.ask(command(source, build_dir, "--silent", goal), env=environment())
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if "make" not in line.split(":")[0]]
+            reason = next(iter(lines), "no reason given")
+            raise store.ToolError(f"make {goal} fails: {reason}", done.stdout + done.stderr)
+        if goal == "tinyconfig":
+            with file.open("a") as stream:
+                for name, value in wanted.items():
+                    off = f"# CONFIG_{name} is not set\n"
+                    stream.write(off if value == "n" else f"CONFIG_{name}={value}\n")
+    got = dict(re.findall(r"^CONFIG_(\w+)=(.*)$", file.read_text(), re.M))
+    dropped = [
+        f"{name} is {got.get(name, 'n')} instead of {value}"
+        for name, value in wanted.items()
+        if got.get(name, "n") != value
+    ]
+    if dropped:
+        raise ContendedError(
+            f"Linux {source.version} has no configuration {config!r} as asked for: "
+            + ", ".join(dropped)
+        )
 
 
 def run(
-    target: Target,
+    name: str,
+    source: KernelSource,
+    command: Sequence[str],
+    objects: Path,
     lock: int,
     report: Progress,
     expected: int = 0,
     patched: Sequence[str] = (),
-    boxed: Boxed | None = None,
 ) -> None:
-    """Make a kernel.
+    """Make a kernel in `objects`, and report how many of the `expected` ones (0: unknown) are done.
 
-    Args:
-        target: Which, and where.
-        lock: A descriptor that make's processes hold until the last has ended.
-        report: Told what is done.
-        expected: How many objects there will be; 0: unknown.
-        patched: Files, relative to the tree, that must give no warning.
-        boxed: How to run make in a sandbox.
-
-    Raises:
-        BuildError: it does not compile, or a patched file gives a warning; make's last words are
-            attached as a note.
-        ContendedError: the disk is full.
+    `lock` is a descriptor that make's processes hold until the last has ended. Raises BuildError if
+    it does not compile, or a `patched` file of the tree gives a warning.
     """
-    name, tree = target.name, target.source.tree
     # A build that goes on counts what is there.
-    done = sum(1 for _ in target.objects.rglob("*.o")) if expected else 0
+    done = sum(1 for _ in objects.rglob("*.o")) if expected else 0
     said: list[str] = []
     report(f"{name}: compiling", done, expected)
-    jobs = f"-j{len(os.sched_getaffinity(0))}"
-    flags = configuration.flags(target.config)
-    command = configuration.make(target.source, target.objects, jobs, *flags, "bzImage")
-    if boxed is not None:
-        command = boxed(command, tree, target.objects)
-    with _running(command, lock) as (process, lines):
-        for line in lines:
+    with _running(command, lock) as process:
+        for line in map(str.rstrip, process.stdout or ()):
             said.append(line)
             if re.match(r"  (CC|AS) ", line):
                 done += 1
                 report(f"{name}: compiling", done, expected)
             elif re.match(r"  LD +(vmlinux|\.tmp_vmlinux)", line):
                 report(f"{name}: linking", done, expected)
-            if (warning := _diagnostic(tree, line, "warning")) and warning[0] in patched:
-                error = BuildError(f"{name} does not compile without a warning: {warning[1]}")
-                error.add_note("\n".join(said[-20:]))
-                raise error
+            if (warning := _diagnostic(source.tree, line, "warning")) and warning[0] in patched:
+                why = f"does not compile without a warning: {warning[1]}"
+                raise BuildError(f"{name} {why}", "\n".join(said[-20:]))
         process.wait()
     if process.returncode:
         # A full disk shows in many ways, most of them less clear than this.
-        for where in (target.objects.parent, Path(tempfile.gettempdir())):
-            need_space(where, 20_000_000, "a build")
-        error = BuildError(f"{name} does not compile: {_reason(tree, said)}")
-        error.add_note("\n".join(said[-40:]))
-        raise error
+        for where in (objects.parent, Path(tempfile.gettempdir())):
+            store.need_space(where, 20_000_000, "a build")
+        why = f"does not compile: {_reason(source.tree, said)}"
+        raise BuildError(f"{name} {why}", "\n".join(said[-40:]))
 
 
 def _reason(tree: Path, said: Sequence[str]) -> str:
-    """The line of make's output that is most likely to say why it failed."""
     for line in said:
         if found := _diagnostic(tree, line, "error"):
             return found[1].strip()
@@ -128,17 +187,15 @@ def _diagnostic(tree: Path, line: str, kind: str) -> tuple[str, str] | None:
 
 
 @contextmanager
-def _running(
-    command: Sequence[str], lock: int
-) -> Iterator[tuple[subprocess.Popen[str], Iterator[str]]]:
-    """A make and its output, line by line; nothing of it goes on when the block is left.
+def _running(command: Sequence[str], lock: int) -> Iterator[subprocess.Popen[str]]:
+    """A make, of which nothing goes on when the block is left.
 
     It has a process group of its own, so that Ctrl-C comes to us and we end it in order; if we are
     killed it ends as well; and it holds the lock until its last process is gone.
     """
     process = subprocess.Popen(
         ["setpriv", "--pdeathsig", "TERM", "sh", "-c", _SUPERVISOR, "sh", *command],
-        env=configuration.environment(),
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -147,9 +204,8 @@ def _running(
         start_new_session=True,
         pass_fds=(lock,),
     )
-    assert process.stdout
     try:
-        yield process, (line.rstrip("\n") for line in process.stdout)
+        yield process
     finally:
         process.terminate()
         try:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -15,7 +14,6 @@ from contended.kernel import variants
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@ ?(.*)")
 _FIRST = re.compile(r"^(diff --git |--- \S+.*\n\+\+\+ )", re.M)
-_NOTHING = "/dev/null"
 
 
 class BadPatch(ContendedError):
@@ -24,22 +22,11 @@ class BadPatch(ContendedError):
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """One change of a patch.
-
-    Attributes:
-        file: The file it changes.
-        head: The line that says where it is in the file.
-        lines: The others, each with the mark that it starts with.
-    """
+    """One change of a patch: its head says where it is, and the lines have their marks."""
 
     file: str
     head: str
     lines: tuple[str, ...]
-
-    @property
-    def function(self) -> str:
-        """Where in the file it is, as diff says it."""
-        return self.head.split(" @@")[1].strip()
 
     @property
     def added(self) -> int:
@@ -54,18 +41,13 @@ class Hunk:
     @property
     def text(self) -> str:
         """The hunk as a diff shows it, without line numbers, which differ from tree to tree."""
-        return "\n".join([f"@@ {self.file}: {self.function} @@", *self.lines])
+        function = self.head.split(" @@")[1].strip()
+        return "\n".join([f"@@ {self.file}: {function} @@", *self.lines])
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a patch does to one file.
-
-    Attributes:
-        old: The file's name in the kernel's tree; empty if it is new.
-        new: Its name afterwards; empty if it is gone.
-        hunks: In the file's order.
-    """
+    """What a patch does to one file; of a new one `old` is empty, of a removed one `new`."""
 
     old: str
     new: str
@@ -79,14 +61,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A patch file.
-
-    Attributes:
-        name: Of the file.
-        subject: The change in one line.
-        message: Why, as the paragraphs of the message.
-        hunks: What, in the file's order.
-    """
+    """A patch file: its name, the change in one line, the paragraphs that say why, and what."""
 
     name: str
     subject: str
@@ -99,14 +74,9 @@ class Patch:
         return tuple(dict.fromkeys(hunk.file for hunk in self.hunks))
 
     def show(self, *numbers: int, file: str | None = None) -> Any:
-        """Some hunks, for display with a diff's colours.
+        """Some hunks of all, or of a `file`, counted from 1, for display with a diff's colours.
 
-        Args:
-            numbers: Which, counted from 1; all if none is given.
-            file: Only those that change this file; `numbers` then count within it.
-
-        Raises:
-            UsageError: there is no such hunk or file; a chapter must follow its patch.
+        Raises UsageError if there is no such hunk or file; a chapter must follow its patch.
         """
         from IPython.display import Code  # the book's: measuring does without
 
@@ -140,17 +110,8 @@ class Patch:
 
 
 def load(slug: str, name: str) -> Patch:
-    """Read a case's patch.
-
-    Args:
-        slug: The case.
-        name: The file's name, or as much of its beginning as tells it apart.
-
-    Raises:
-        UsageError: none, or more than one, has such a name.
-    """
-    place = variants.folder() / slug
-    there = sorted(path for path in place.glob("*.patch"))
+    """Read the one patch of a case whose file's name begins so; raises UsageError if none does."""
+    there = sorted((variants.folder() / slug).glob("*.patch"))
     found = [path for path in there if path.name.startswith(name)]
     if len(found) != 1:
         listed = ", ".join(path.name for path in there) or "none"
@@ -159,28 +120,22 @@ def load(slug: str, name: str) -> Patch:
 
 
 def parse(path: Path) -> Patch:
-    """Read a patch file.
-
-    Raises:
-        UsageError: it has no subject.
-        BadPatch: it has no change, or is damaged.
-    """
+    """Read a patch file; raises UsageError if it has no subject, or as `read` does."""
     text = path.read_text(encoding="utf-8")
     start = _FIRST.search(text)
-    message = text[: start.start()] if start else text
-    subject, body = _message(message.partition("\n---\n")[0].splitlines())
-    if not subject:
+    message = text[: start.start() if start else None].partition("\n---\n")[0]
+    # The subject may be folded; the text comes after the header's blank line.
+    found = re.search(r"^Subject: *(\S.*(?:\n .*)*)", message, re.M)
+    if not found:
         raise UsageError(f"{path}: no Subject: line")
+    subject = re.sub(r"^\[PATCH[^]]*\] *", "", " ".join(found[1].split()))
+    body = message[found.end() :].partition("\n\n")[2].strip()
     hunks = tuple(hunk for change in read(path) for hunk in change.hunks)
     return Patch(path.name, subject, body, hunks)
 
 
 def read(path: Path) -> tuple[Change, ...]:
-    """What a patch file changes.
-
-    Raises:
-        BadPatch: it is no unified diff of files in the kernel's tree.
-    """
+    """What a patch file changes; raises BadPatch, with the file's name, as `changes` does."""
     try:
         return changes(changes_of(path.read_text(errors="replace")))
     except BadPatch as error:
@@ -194,30 +149,25 @@ def changes_of(text: str) -> str:
 
 
 def changes(text: str) -> tuple[Change, ...]:
-    """Read a diff; what stands between the changes of files is skipped.
-
-    Raises:
-        BadPatch: there is no change in it, a hunk is not as long as it says, or a name leads out of
-            the tree.
-    """
+    """Read a diff, and skip what stands between the changes of files; raises BadPatch."""
     lines = text.split("\n")
     found: list[Change] = []
     number = 0
     while number < len(lines):
-        line = lines[number]
-        if line.startswith("--- ") and "".join(lines[number + 1 : number + 2]).startswith("+++ "):
+        if re.match(r"--- .*\n\+\+\+ ", "\n".join(lines[number : number + 2])):
             change, number = _change(lines, number)
             found.append(change)
             continue
-        if _HUNK.match(line):
-            raise BadPatch(f"line {number + 1} starts a hunk of no file: --- and +++ are missing")
         number += 1
+        if _HUNK.match(lines[number - 1]):
+            raise BadPatch(f"line {number} starts a hunk of no file: --- and +++ are missing")
     if not found:
         raise BadPatch("it holds no change: it must be what `git diff` prints")
     return tuple(found)
 
 
-def _change(lines: Sequence[str], number: int) -> tuple[Change, int]:
+def _change(lines: list[str], number: int) -> tuple[Change, int]:
+    """The change that begins at that line, and the number of the line after it."""
     old, new = (_name(lines[number + i].partition(" ")[2].split("\t")[0].rstrip()) for i in (0, 1))
     file = new or old
     number += 2
@@ -250,7 +200,7 @@ def _change(lines: Sequence[str], number: int) -> tuple[Change, int]:
 
 def _name(text: str) -> str:
     """The name in the tree; empty for no file."""
-    if text == _NOTHING:
+    if text == "/dev/null":
         return ""
     _, slash, name = text.partition("/")
     parts = name.split("/")
@@ -259,18 +209,3 @@ def _name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_./+-]+", name):
         raise BadPatch(f"{text[:100]!r} is no name of the kernel's tree")
     return name
-
-
-def _message(lines: Sequence[str]) -> tuple[str, str]:
-    """The subject, which may be folded, and the text after the header's blank line."""
-    subject, body = "", 0
-    for number, line in enumerate(lines):
-        if line.startswith("Subject:"):
-            subject = line.removeprefix("Subject:").strip()
-        elif subject and line.startswith(" "):
-            subject += f" {line.strip()}"
-        elif not line and subject:
-            body = number
-            break
-    text = "\n".join(lines[body:]).strip() if body else ""
-    return re.sub(r"^\[PATCH[^]]*\] *", "", subject), text

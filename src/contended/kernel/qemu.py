@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
+import platform
 import re
 import resource
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,7 +21,7 @@ from typing import Literal
 
 from contended import child
 from contended.errors import ContendedError, UsageError
-from contended.kernel import clock, guest
+from contended.kernel import guest, store
 from contended.kernel.build import Kernel
 
 QEMU = "qemu-system-x86_64"
@@ -30,9 +34,9 @@ CMDLINE = (
     "console=ttyS0 loglevel=5 panic=-1 oops=panic reboot=t nokaslr nopti mitigations=off "
     "tsc=reliable clocksource=tsc no_timer_check ct.lab=1"
 )
-# What QEMU calls a second of the guest, in instructions, with -icount shift=0.
-ICOUNT_KHZ = 1_000_000
+ICOUNT_KHZ = 1_000_000  # what QEMU calls a second, in instructions, with -icount shift=0
 HZ = 100
+_RDTSC = bytes.fromhex("0f31 48c1e220 4809d0 c3")  # rdtsc; shl rdx, 32; or rax, rdx; ret
 
 Accel = Literal["auto", "tcg", "kvm"]
 
@@ -47,41 +51,22 @@ class LostVm(ContendedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """One boot.
+    """One boot."""
 
-    Attributes:
-        kernel: What to boot; only its image matters here.
-        vcpus: Virtual processors.
-        args: The guest's parameters; each becomes `ct.NAME=VALUE` on the command line.
-        cmdline: Added to the standard command line.
-        accel: `auto` is KVM if it works here, otherwise TCG.
-        icount: One vCPU whose clock counts instructions: what takes time is repeatable.
-        memory_mib: The guest's memory.
-        deadline_s: From the start to the guest's last line, seconds.
-        plugin: The value of QEMU's -plugin option.
-        hold: The guest waits for a byte before its last line.
-        initrd: Another world than the lab's guest.
-    """
-
-    kernel: Kernel
+    kernel: Kernel  #: What to boot; only its image matters here.
     vcpus: int = 2
-    args: Mapping[str, str] = field(default_factory=dict)
-    cmdline: str = ""
-    accel: Accel = "auto"
-    icount: bool = False
-    memory_mib: int = 1024
-    deadline_s: float = 120
-    plugin: str | None = None
-    hold: bool = False
-    initrd: Path | None = None
+    args: Mapping[str, str] = field(default_factory=dict)  #: The guest's, as `ct.NAME=VALUE`.
+    cmdline: str = ""  #: Added to the standard command line.
+    accel: Accel = "auto"  #: `auto` is KVM if it works here, otherwise TCG.
+    icount: bool = False  #: One vCPU whose clock counts instructions, so that times are repeatable.
+    deadline_s: float = 120  #: From the start to the guest's last line.
+    plugin: str | None = None  #: The value of QEMU's -plugin option.
+    hold: bool = False  #: The guest waits for a byte before its last line.
+    initrd: Path | None = None  #: Another world than the lab's guest.
 
 
 def find() -> str:
-    """QEMU's path.
-
-    Raises:
-        NoQemu: it is not on PATH.
-    """
+    """QEMU's path; raises NoQemu if it is not on PATH."""
     path = shutil.which(QEMU)
     if path is None:
         raise NoQemu(QEMU_MISSING)
@@ -96,22 +81,50 @@ def version() -> str:
 @cache
 def _version(path: str) -> str:
     try:
-        run = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=20, check=False
-        )
+        said = store.ask([path, "--version"], timeout=20).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoQemu(f"{path} cannot be run ({error}): apt-get install qemu-system-x86") from error
-    first = (run.stdout.splitlines() or ["unknown version"])[0]
+    first = next(iter(said.splitlines()), "unknown version")
     return first.removeprefix("QEMU emulator version ").strip()
+
+
+@cache
+def tsc_khz() -> int | None:
+    """The rate of the host's time stamp counter in kHz; None where it cannot be read.
+
+    A guest, which reads that counter, is told: its kernel would time it against an emulated timer
+    chip and, on a busy host, end up with a clock that advances in steps of 10 ms.
+    """
+    if platform.machine() != "x86_64":
+        return None
+    try:
+        page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    except OSError:
+        return None  # a system that forbids memory that is both writable and executable
+    page.write(_RDTSC)
+    code = ctypes.c_char.from_buffer(page)
+    read = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(code))
+
+    def both() -> tuple[int, int]:
+        """The counter and the clock (ns) at one moment: the reading that took least."""
+        tries = ((read(), time.monotonic_ns(), read()) for _ in range(20))
+        before, now, after = min(tries, key=lambda each: each[2] - each[0])
+        return (before + after) // 2, now
+
+    first_ticks, first_ns = both()
+    time.sleep(0.02)
+    last_ticks, last_ns = both()
+    del code
+    page.close()
+    khz = round((last_ticks - first_ticks) * 1_000_000 / (last_ns - first_ns))
+    return khz if khz > 0 else None
 
 
 def command_line(boot: Boot) -> str:
     """What the kernel is told, beginning with the lab's standard."""
     parts = [CMDLINE]
-    khz = ICOUNT_KHZ if boot.icount else clock.tsc_khz()
-    if khz:
-        # Both would be calibrated against an emulated timer chip, slowly and, on a busy host,
-        # wrongly (see contended.kernel.clock).
+    if khz := ICOUNT_KHZ if boot.icount else tsc_khz():
+        # Both would be calibrated against an emulated timer chip.
         parts.append(f"tsc_early_khz={khz} lpj={khz * 1000 // HZ}")
     if boot.icount:
         # The local APIC's timer would be calibrated for a tenth of a guest's second, during which
@@ -123,10 +136,7 @@ def command_line(boot: Boot) -> str:
             f"nohz_full={others} isolcpus=nohz,domain,managed_irq,{others} rcu_nocbs={others}"
         )
     parts.append(boot.cmdline)
-    args = dict(boot.args)
-    if boot.hold:
-        args["hold"] = "1"
-    for name, value in args.items():
+    for name, value in {**boot.args, **({"hold": "1"} if boot.hold else {})}.items():
         if not re.fullmatch(r"[^\s\"=]+", name) or not re.fullmatch(r"[^\s\"]*", value):
             raise UsageError(f"{name}={value!r}: a guest's parameter has no blanks and no quotes")
         parts.append(f"ct.{name}={value}")
@@ -134,39 +144,34 @@ def command_line(boot: Boot) -> str:
 
 
 def arguments(boot: Boot, accel: str) -> list[str]:
-    """QEMU's arguments but for its ports."""
+    """QEMU's path and arguments, but for its ports."""
     if boot.vcpus < 1:
         raise UsageError(f"{boot.vcpus} vCPUs: give at least 1")
     if boot.icount and boot.vcpus != 1:
         raise UsageError("counting instructions for time needs one vCPU")
     tcg = "tcg,thread=single" if boot.icount else "tcg,thread=multi"
-    initrd = boot.initrd or guest.initrd()
-    arguments = [
-        *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-        *("-machine", MACHINE, "-cpu", "max", "-m", str(boot.memory_mib)),
+    return [
+        *(find(), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *("-machine", MACHINE, "-cpu", "max", "-m", "1024"),
         *("-accel", tcg if accel == "tcg" else "kvm"),
         # Without ACPI a kernel learns only of the first core of each socket.
         *("-smp", f"{boot.vcpus},sockets={boot.vcpus},cores=1,threads=1"),
-        *("-kernel", str(boot.kernel.image), "-initrd", str(initrd)),
+        *("-kernel", str(boot.kernel.image), "-initrd", str(boot.initrd or guest.initrd())),
         *("-append", command_line(boot)),
-    ]
-    if boot.icount:
         # sleep=off: an idle guest's clock jumps to its next timer instead of following the host's.
-        arguments += ["-icount", "shift=0,sleep=off"]
-    if boot.plugin is not None:
-        arguments += ["-plugin", boot.plugin]
-    return arguments
+        *(("-icount", "shift=0,sleep=off") if boot.icount else ()),
+        *(("-plugin", boot.plugin) if boot.plugin is not None else ()),
+    ]
 
 
 def start(
-    arguments: Sequence[str],
-    *,
-    stdin: int | None = None,
-    stderr: int | None = subprocess.PIPE,
-    pass_fds: Sequence[int] = (),
-    new_session: bool = True,
+    arguments: Sequence[str], fds: Sequence[int] = (), *, terminal: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start QEMU so that it dies with this process, however that ends."""
+    """Start QEMU, with the descriptors `fds`, so that it dies with this process, however it ends.
+
+    Unless it is to have the terminal, only its standard error is heard, and it has a session of its
+    own: Ctrl-C reaches us, and we end QEMU in order.
+    """
     parent = os.getpid()
 
     def prepare() -> None:
@@ -176,15 +181,15 @@ def start(
         # A QEMU that aborts, as with a KVM that does not fit, must not leave a core file.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
+    silent = None if terminal else subprocess.DEVNULL
     try:
         return subprocess.Popen(
             arguments,
-            stdin=stdin,
-            stdout=subprocess.DEVNULL if stderr == subprocess.PIPE else None,
-            stderr=stderr,
-            pass_fds=pass_fds,
-            # A session of its own: Ctrl-C in a terminal reaches us, and we end QEMU in order.
-            start_new_session=new_session,
+            stdin=silent,
+            stdout=silent,
+            stderr=None if terminal else subprocess.PIPE,
+            pass_fds=fds,
+            start_new_session=not terminal,
             preexec_fn=prepare,
         )
     except OSError as error:
@@ -192,10 +197,7 @@ def start(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that `start` made, and what it has started, and wait until it is gone.
-
-    Nothing in there is worth a gentle end: the guest has no disk.
-    """
+    """Kill what `start` started (without a disk nothing is lost), and wait until it is gone."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, signal.SIGKILL)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,11 @@ from contended.records import Record
 from contended.show.table import Table, columns
 
 SCHEMA = 1
-_WIDTH = 46
-_SEEN = 60
-_NOTE = 70
+_WIDTH, _SEEN, _NOTE = 46, 60, 70
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
+class KernelProvenance:
     """Where, when and with what the machines ran."""
 
     cpu: str
@@ -41,9 +39,9 @@ class Provenance:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """A kernel that was booted."""
+    """A kernel that was booted, as the case's variant."""
 
     variant: str
     config: str
@@ -55,17 +53,7 @@ class KernelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootRecord:
-    """One boot and all that its guest sent.
-
-    Attributes:
-        results: The guest's result lines as they came.
-        checks: Its smoke checks as they came.
-        failed: Why there is no whole report: panic, hang or error, and what; or empty.
-        splats: The first lines of the kernel's complaints.
-        excerpt: The console from the first complaint on, bounded; empty without one.
-        boot_s: From QEMU's start to the guest's first line, seconds.
-        wall_s: To its end, seconds.
-    """
+    """One boot and all that its guest sent."""
 
     variant: str
     run: str
@@ -78,66 +66,46 @@ class BootRecord:
     repeat: int
     accel: str
     build_id: str
-    results: list[dict[str, Any]]
-    checks: list[dict[str, Any]]
-    failed: str
-    splats: list[str]
-    excerpt: str
-    boot_s: float
-    wall_s: float
+    results: list[dict[str, Any]]  #: The guest's result lines as they came.
+    checks: list[dict[str, Any]]  #: Its smoke checks as they came.
+    failed: str  #: Why (panic, hang or error) there is no whole report; or empty.
+    splats: list[str]  #: The first lines of the kernel's complaints.
+    excerpt: str  #: The console from the first complaint on, bounded; empty without one.
+    boot_s: float  #: From QEMU's start to the guest's first line.
+    wall_s: float  #: To its end.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRecord:
-    """What was expected of a variant, what was seen, and whether it held.
-
-    Attributes:
-        seen: The median over the repeats, or the line of a text that was looked for.
-        low: The lowest of the repeats; None for a text.
-        high: The highest.
-        reason: Why it did not hold; empty if it did.
-        timed: Whether a busy host can spoil it.
-    """
+    """What was expected of a variant, what was seen, and whether it held."""
 
     variant: str
     run: str
     expected: str
     condition: str
     metric: str
-    seen: float | str | None
-    low: float | None
+    seen: float | str | None  #: The median, or the line of a text that was looked for.
+    low: float | None  #: The lowest of the repeats; None for a text.
     high: float | None
     held: bool
-    reason: str
-    timed: bool = False
+    reason: str  #: Why it did not hold; empty if it did.
+    timed: bool = False  #: Whether a busy host can spoil it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRun(Record):
-    """A case's kernels, run and judged.
-
-    Attributes:
-        case: The slug.
-        vcpus: As asked for; runs may fix their own number.
-        repeats: Boots of each variant and run.
-        variants: Each variant's summary, by name.
-        kernels: What was booted.
-        boots: In the order they were made.
-        outcomes: In the file's order, then the smoke set's.
-        provenance: Where and how.
-        recorded: True for a reference run that was loaded.
-    """
+    """A case's kernels, run and judged."""
 
     case: str
-    vcpus: int
-    repeats: int
-    variants: dict[str, str]
+    vcpus: int  #: As asked for; runs may fix their own number.
+    repeats: int  #: Boots of each variant and run.
+    variants: dict[str, str]  #: Each variant's summary, by name.
     kernels: list[KernelInfo]
-    boots: list[BootRecord]
-    outcomes: list[OutcomeRecord]
-    provenance: Provenance
+    boots: list[BootRecord]  #: In the order they were made.
+    outcomes: list[OutcomeRecord]  #: In the file's order, then the smoke set's.
+    provenance: KernelProvenance
     schema: int = SCHEMA
-    recorded: bool = field(default=False)
+    recorded: bool = False  #: Whether it is a reference run that was loaded.
 
     @property
     def held(self) -> bool:
@@ -147,18 +115,14 @@ class KernelRun(Record):
     @property
     def misses(self) -> list[str]:
         """A line for each outcome that did not hold."""
-        return [
-            f"variant {o.variant}, run {o.run}: {o.expected}: {o.reason}"
-            for o in self.outcomes
-            if not o.held
-        ]
+        missed = [o for o in self.outcomes if not o.held]
+        return [f"variant {o.variant}, run {o.run}: {o.expected}: {o.reason}" for o in missed]
 
     @property
     def first_miss(self) -> str:
         """The first outcome that did not hold, in one line; empty if all held."""
-        if not self.outcomes:
-            return "nothing is expected of these variants"
-        return next(iter(self.misses), "")
+        nothing = "" if self.outcomes else "nothing is expected of these variants"
+        return next(iter(self.misses), nothing)
 
     def of(self, variant: str, run: str) -> list[BootRecord]:
         """A variant's boots with a run, one for each repeat."""
@@ -166,28 +130,18 @@ class KernelRun(Record):
 
     def results(self, variant: str, run: str, label: str | None = None) -> list[dict[str, Any]]:
         """The guest's result lines of `of`, optionally those with one label only."""
-        return [
-            result
-            for boot in self.of(variant, run)
-            for result in boot.results
-            if label in (None, result.get("label", ""))
-        ]
+        found = [result for boot in self.of(variant, run) for result in boot.results]
+        return [result for result in found if label in (None, result.get("label", ""))]
 
     def seen(self, variant: str, metric: str, run: str | None = None) -> float:
-        """What an outcome saw, as a number: the median over the repeats.
-
-        Raises:
-            UsageError: no outcome looks at that metric of that variant, or it saw no number.
-        """
-        for outcome in self.outcomes:
-            if (outcome.variant, outcome.metric) == (variant, metric) and run in (
-                None,
-                outcome.run,
-            ):
-                if isinstance(outcome.seen, str) or outcome.seen is None:
-                    break
-                return outcome.seen
-        metrics = ", ".join(sorted({o.metric for o in self.outcomes if o.variant == variant}))
+        """What the first such outcome saw: the median; raises UsageError if that is no number."""
+        about = [o for o in self.outcomes if o.variant == variant]
+        for o in about:
+            if o.metric == metric and run in (None, o.run):
+                if isinstance(o.seen, float | int):
+                    return o.seen
+                break
+        metrics = ", ".join(sorted({o.metric for o in about}))
         raise UsageError(f"no number {metric!r} of {self.case}/{variant}; there are: {metrics}")
 
     def __repr__(self) -> str:
@@ -197,32 +151,25 @@ class KernelRun(Record):
     def __str__(self) -> str:
         """The outcomes, the boots that failed, and where it all ran, as plain text."""
         rows = [["variant", "run", "expected", "seen", "held"]]
-        for outcome in self.outcomes:
-            expected = textwrap.wrap(outcome.expected, _WIDTH) or [""]
-            seen = textwrap.wrap(_seen(outcome), _WIDTH) or [""]
-            held = "yes" if outcome.held else "NO"
-            for line, (left, right) in enumerate(zip_longest(expected, seen, fillvalue="")):
-                first = ("", "", "") if line else (outcome.variant, outcome.run, held)
-                rows.append([*first[:2], left, right, first[2]])
-        parts = [columns(rows)]
-        parts += [f"NOT HELD {miss}" for miss in self.misses]
-        parts += [
-            f"FAILED {boot.variant}, run {boot.run}, repeat {boot.repeat + 1}: {boot.failed}"
-            for boot in self.boots
-            if boot.failed
-        ]
+        for o in self.outcomes:
+            cells = [[o.variant], [o.run], textwrap.wrap(o.expected, _WIDTH)]
+            cells += [textwrap.wrap(_seen(o), _WIDTH), ["yes" if o.held else "NO"]]
+            rows += [list(line) for line in zip_longest(*cells, fillvalue="")]
+        parts = [columns(rows), *(f"NOT HELD {miss}" for miss in self.misses)]
+        for boot in filter(lambda boot: boot.failed, self.boots):
+            where = f"{boot.variant}, run {boot.run}, repeat {boot.repeat + 1}"
+            parts.append(f"FAILED {where}: {boot.failed}")
         return "\n\n".join([*parts, self._where()])
 
     def _repr_html_(self) -> str:
         what = "recorded reference run" if self.recorded else "run now"
-        return Table(
-            f"{self.case} on a real kernel ({what}; {self._where()})",
-            ("variant", "expected", "seen", "condition", "outcome"),
-            [
-                (o.variant, o.expected, _seen(o), o.condition, "held" if o.held else "did not hold")
-                for o in self.outcomes
-            ],
-        )._repr_html_()
+        head = ("variant", "expected", "seen", "condition", "outcome")
+        rows = [
+            (o.variant, o.expected, _seen(o), o.condition, "held" if o.held else "did not hold")
+            for o in self.outcomes
+        ]
+        caption = f"{self.case} on a real kernel ({what}; {self._where()})"
+        return Table(caption, head, rows)._repr_html_()
 
     def _where(self) -> str:
         from_ = self.provenance
@@ -237,11 +184,7 @@ class KernelRun(Record):
 
 
 def load(path: Path) -> KernelRun:
-    """Read a saved run; `recorded` is set.
-
-    Raises:
-        ContendedError: the file is missing, is not JSON, or does not fit the schema.
-    """
+    """Read a saved run, as one that is `recorded`; raises ContendedError if it is none."""
     return replace(records.load(KernelRun, path, "outcomes", SCHEMA, "run it again"), recorded=True)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Run a case's kernels and compare what was expected of them with what is seen.
+"""Plan which of a case's kernels are booted, and how; do it; compare what is seen with outcomes.
 
 One machine at a time: two would disturb each other's ratios. The variants take turns within each
 repeat, so that whatever changes on the host meets them all.
@@ -8,25 +8,90 @@ repeat, so that whatever changes on the host meets them all.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contended import __version__, cc, machine
 from contended.errors import UsageError
-from contended.kernel import boot, build, c2c, kvm, outcomes, plan, qemu, source, vm
+from contended.kernel import boot, build, c2c, outcomes, qemu, source, vm
 from contended.kernel.boot import GuestReport
 from contended.kernel.build import Kernel
 from contended.kernel.make import Progress
 from contended.kernel.outcomes import Failed, Report
-from contended.kernel.plan import Plan
 from contended.kernel.qemu import Accel, Boot
-from contended.kernel.record import BootRecord, KernelInfo, KernelRun, Provenance
-from contended.kernel.variants import MAX_VCPUS, Case, Run, Variant
+from contended.kernel.record import BootRecord, KernelInfo, KernelProvenance, KernelRun
+from contended.kernel.variants import MAX_VCPUS, Expectation, GuestRun, KernelCase, Variant, load
 from contended.profile import assemble, output
 from contended.profile.saved import Profiles
 
 # A guest is done in seconds; this is for a host that is busy with other things.
 DEADLINE_S = {"base": 180.0, "debug": 300.0, "up": 300.0}
+# Nothing of it is counted or timed: whatever else is asked for, it has processors to race on.
+SMOKE = GuestRun("smoke", "smoke", {}, vcpus=4)
+SMOKE_DEBUG = replace(SMOKE, name="smoke-debug", config="debug")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which variants are booted with which runs, and what is expected of that."""
+
+    case: KernelCase
+    boots: tuple[tuple[Variant, GuestRun], ...]
+
+    @property
+    def kernels(self) -> list[tuple[Variant, str]]:
+        """The kernels that it takes, as pairs of a variant and a configuration."""
+        return list({(v.name, r.config): (v, r.config) for v, r in self.boots}.values())
+
+
+def plan(
+    case: str | KernelCase,
+    wanted: Sequence[str] | None = None,
+    *,
+    smoke: bool = True,
+    runs: Sequence[str] | None = None,
+) -> Plan:
+    """What it takes to judge a case's variants, or what some of its runs show of them.
+
+    A variant that another one is compared with is booted too. The smoke set is added for every
+    variant, and once more with the debugging options for right fixes, unless the case's file has
+    its own expectation of that workload with that configuration.
+    """
+    case = load(case) if isinstance(case, str) else case
+    asked = [run.name for run in case.pick_runs(case.runs if runs is None else runs)]
+    chosen = [one.name for one in case.pick(case.variants if wanted is None else wanted)]
+    expected = [o for o in case.outcomes if o.variant in chosen and o.run in asked]
+    if smoke:
+        expected += _smoke(case, chosen)
+    all_runs = dict(case.runs)
+    for added in (SMOKE, SMOKE_DEBUG):
+        all_runs.setdefault(added.name, added)
+    needed = {(name, o.run) for o in expected for name in (o.variant, o.relative_to)}
+    # Run by run, so that the variants of a run are booted next to each other.
+    pairs = tuple(
+        (variant, run)
+        for run in all_runs.values()
+        for variant in case.variants.values()
+        if (variant.name, run.name) in needed
+    )
+    return Plan(replace(case, runs=all_runs, outcomes=tuple(expected)), pairs)
+
+
+def _smoke(case: KernelCase, chosen: Sequence[str]) -> list[Expectation]:
+    runs = {name: run for name, run in case.runs.items() if run.workload == "smoke"}
+    own = {(o.variant, runs[o.run].config) for o in case.outcomes if o.run in runs}
+    return [
+        Expectation(name, run.name, expected, metric, equals=0.0)
+        for name in chosen
+        for run, expected, metric in (
+            (SMOKE, "the VFS smoke set passes", "smoke.failed"),
+            (SMOKE_DEBUG, "the VFS smoke set passes with the debugging options", "smoke.failed"),
+            (SMOKE_DEBUG, "and the kernel reports nothing with them", "splats"),
+        )
+        if (name, run.config) not in own and (run is SMOKE or case.variants[name].right)
+    ]
 
 
 def run(
@@ -40,41 +105,20 @@ def run(
     smoke: bool = True,
     runs: Sequence[str] | None = None,
 ) -> KernelRun:
-    """Build what is missing, boot, and judge.
+    """Build what is missing, boot, and judge; by default all variants and runs, and the smoke set.
 
-    Args:
-        slug: The case.
-        variants: Their names; default: all.
-        vcpus: Virtual processors of the runs that leave it open.
-        repeats: Boots of each variant with each run; the median is judged.
-        accel: `tcg`, `kvm` or, if it works here, kvm: `auto`.
-        source: The kernel's source if it is not Debian's package.
-        progress: Called with what is being done, how much of it is done, and of how much.
-        smoke: Whether the smoke set is run as well.
-        runs: Names of the case's runs, if not all are wanted.
-
-    Raises:
-        UsageError: no such case, variant or run, or a number out of range.
-        LostVm: QEMU was killed or failed; that is no outcome.
-        ContendedError: no QEMU, no source, a patch that does not apply, a build that fails.
+    `vcpus` is for runs that leave it open; of `repeats` the median is judged. Raises UsageError for
+    what the case lacks and numbers out of range, LostVm, which is no outcome, if QEMU was killed.
     """
     check(vcpus, repeats)
+    what = plan(slug, variants, smoke=smoke, runs=runs)
     return carry_out(
-        plan.of(slug, variants, smoke=smoke, runs=runs),
-        vcpus=vcpus,
-        repeats=repeats,
-        accel=accel,
-        given=source,
-        progress=progress,
+        what, vcpus=vcpus, repeats=repeats, accel=accel, given=source, progress=progress
     )
 
 
 def check(vcpus: int, repeats: int) -> None:
-    """Refuse numbers that cannot be.
-
-    Raises:
-        UsageError: they are out of range.
-    """
+    """Refuse numbers that cannot be, by a UsageError."""
     if not 1 <= vcpus <= MAX_VCPUS:
         raise UsageError(f"{vcpus} vCPUs: give 1 to {MAX_VCPUS}")
     if repeats < 1:
@@ -92,31 +136,25 @@ def carry_out(
 ) -> KernelRun:
     """Carry out a plan; see `run`."""
     qemu.find()  # before minutes of building
-    started, clock = machine.now(), time.monotonic()
-    load = machine.load_1min()
+    started, clock, load = machine.now(), time.monotonic(), machine.load_1min()
     origin = source.find(given)
-    kernels = {
-        (variant.name, config): build.build(variant, config, origin, progress)
-        for variant, config in what.kernels
-    }
+    kernels = {(v.name, c): build.build(v, c, origin, progress) for v, c in what.kernels}
     records: list[BootRecord] = []
-    reports: dict[tuple[str, str], list[Report]] = {}
+    reports: dict[tuple[str, str], list[Report]] = defaultdict(list)
     planned = repeats * len(what.boots)
-    used, note = "", ""
+    used, note = "tcg", ""
     for repeat in range(repeats):
         for variant, run in what.boots:
-            if progress is not None:
+            if progress:
                 progress(f"boot {variant.name}: {run.name}", len(records), planned)
             asked = _boot(what.case, variant, run, kernels[variant.name, run.config], vcpus, accel)
-            began = time.monotonic()
-            report, used_now, note_now = _report(asked, variant, run)
-            seconds = time.monotonic() - began
+            report, record, why = _turn(asked, variant, run, repeat)
             # What is forced by a single run, such as counting instructions, is not the choice.
             if not (run.icount or run.profile):
-                used, note = used_now, note_now
-            reports.setdefault((variant.name, run.name), []).append(report)
-            records.append(_record(asked, variant, run, repeat, report, used_now, seconds))
-    if progress is not None:
+                used, note = record.accel, why
+            reports[variant.name, run.name].append(report)
+            records.append(record)
+    if progress:
         progress("done", planned, planned)
     return KernelRun(
         case=what.case.slug,
@@ -125,25 +163,19 @@ def carry_out(
         variants={v.name: v.summary for v, _ in what.boots},
         kernels=[
             # Not the kernel's own names: equal kernels of several cases are built once.
-            KernelInfo(
-                variant=name,
-                config=config,
-                version=kernel.version,
-                build_id=kernel.build_id,
-                compiler=kernel.compiler,
-                patches=[patch.name for patch in what.case.variants[name].patches],
-            )
+            KernelInfo(name, config, kernel.version, kernel.build_id, kernel.compiler, patches)
             for (name, config), kernel in kernels.items()
+            for patches in ([patch.name for patch in what.case.variants[name].patches],)
         ],
         boots=records,
         outcomes=outcomes.judge(what.case, reports),
-        provenance=Provenance(
+        provenance=KernelProvenance(
             cpu=machine.cpu_model(),
             cpus_allowed=machine.allowed_cpus(),
             host_kernel=machine.this_machine().kernel,
             virtualized=machine.hypervisor(),
             qemu=qemu.version(),
-            accel=used or "tcg",
+            accel=used,
             note=note,
             source=origin.version,
             guest_compiler=cc.compiler().version,
@@ -156,8 +188,10 @@ def carry_out(
     )
 
 
-def _boot(case: Case, variant: Variant, run: Run, kernel: Kernel, vcpus: int, accel: Accel) -> Boot:
-    args = {"run": run.workload, **{name: str(value) for name, value in run.args.items()}}
+def _boot(
+    case: KernelCase, variant: Variant, run: GuestRun, kernel: Kernel, vcpus: int, accel: Accel
+) -> Boot:
+    args = run.told()
     if run.calls:
         args["calls"] = ",".join(run.calls)
     if any(o.run == run.name and o.metric == "dmesg" for o in case.outcomes):
@@ -173,38 +207,26 @@ def _boot(case: Case, variant: Variant, run: Run, kernel: Kernel, vcpus: int, ac
     )
 
 
-def _report(asked: Boot, variant: Variant, run: Run) -> tuple[Report, str, str]:
-    """Boot; what it gave, how it ran, and why not with KVM.
-
-    A guest in trouble is a finding, a lost machine is not. Under the profiler the vCPUs are the
-    run's own.
-    """
-    accel, note = ("tcg", "") if run.profile else kvm.choose(asked)
+def _turn(
+    asked: Boot, variant: Variant, run: GuestRun, repeat: int
+) -> tuple[Report, BootRecord, str]:
+    """Boot; what it gave (trouble in the guest is a finding), and a note on why not with KVM."""
+    began = time.monotonic()
+    accel, note = ("tcg", "") if run.profile else boot.choose(asked)
+    report: Report
     try:
-        if not run.profile:
-            return boot.boot(asked), accel, note
-        found = tuple(c2c.profile_kernel(asked.kernel, variant, run))
-        report = Profiles(case=variant.slug, run=run.name, mode="system", profiles=found)
-        return report, accel, note
+        if run.profile:
+            found = tuple(c2c.profile_kernel(asked.kernel, variant, run))
+            report = Profiles(case=variant.slug, run=run.name, mode="system", profiles=found)
+        else:
+            report = boot.boot(asked)
     except vm.GuestTrouble as trouble:
-        failed = Failed(trouble.kind, str(trouble), trouble.console)
+        report = Failed(trouble.kind, str(trouble), trouble.console)
     except (assemble.NoRegion, output.BadReport) as nothing:
-        failed = Failed("error", str(nothing), "")
-    return failed, accel, note
-
-
-def _record(
-    asked: Boot,
-    variant: Variant,
-    run: Run,
-    repeat: int,
-    report: Report,
-    accel: str,
-    seconds: float,
-) -> BootRecord:
+        report = Failed("error", str(nothing), "")
     whole = report if isinstance(report, GuestReport) else None
-    console = report.console if isinstance(report, GuestReport | Failed) else ""
-    return BootRecord(
+    console = "" if isinstance(report, Profiles) else report.console
+    record = BootRecord(
         variant=variant.name,
         run=run.name,
         config=run.config,
@@ -216,11 +238,12 @@ def _record(
         repeat=repeat,
         accel=accel,
         build_id=asked.kernel.build_id,
-        results=[dict(result) for result in whole.results] if whole else [],
-        checks=[dict(check) for check in whole.checks] if whole else [],
+        results=whole.results if whole else [],
+        checks=whole.checks if whole else [],
         failed=f"{report.kind}: {report.reason}" if isinstance(report, Failed) else "",
         splats=outcomes.splats(console),
         excerpt=outcomes.excerpt(console),
         boot_s=whole.boot_s if whole else 0.0,
-        wall_s=seconds,
+        wall_s=time.monotonic() - began,
     )
+    return report, record, note

@@ -1,85 +1,65 @@
 # SPDX-License-Identifier: MIT
 """The kernel's source: found, unpacked once into the cache, patched for as long as a build takes.
 
-The unpacked tree is shared by all variants and configurations. Patches are applied to copies of the
-files they touch; only when all have applied are the results put into the tree, after the originals
-were set aside and a journal was written. Whoever locks the tree next, even after a kill, finds the
-journal and puts everything back, times of modification included: what was not touched is then not
-compiled again.
+Patches are applied to copies of the files they touch; only when all have applied are the results
+put into the tree, with a journal of what to undo. Whoever locks the tree next, even after a kill,
+puts everything back, times of modification included: what was not touched is not compiled again.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from contended.errors import ContendedError, UsageError
-from contended.kernel import fetch, mirror, patching, store
-from contended.kernel.patching import TESTED
+from contended.kernel import fetch, patchfile, store
+from contended.kernel.store import Say
 
 PACKAGE = "linux-source-6.1"
-
-TREE_BYTES = 2_000_000_000
-"""What an unpacked tree needs; measured 1.5 GB."""
-
+TESTED = "6.1.192"  #: The version that the patches were made for; others are tried.
+TREE_BYTES = 2_000_000_000  #: What an unpacked tree needs; measured 1.5 GB.
 _OUTSIDE = (".git",)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A kernel tree in the cache, ours to patch.
-
-    Attributes:
-        tree: The tree itself.
-        version: Such as `6.1.192`.
-        digest: Of what it was made from.
-        given: The tarball or folder that it was made from; the same content is the same source.
-    """
+class KernelSource:
+    """A kernel tree in the cache, ours to patch; `digest` is of what was `given`."""
 
     tree: Path
     version: str
     digest: str
     given: Path = field(default=Path(), compare=False)
 
-    @property
-    def key(self) -> str:
-        """A name for this tree that files and folders made from it can have."""
-        return self.tree.parent.name
-
 
 class NoSource(ContendedError):
     """Nothing was given, and there is nothing on this machine."""
 
 
-def find(given: Path | None = None, say: Callable[[str], None] | None = None) -> Source:
+def _silent(_: str) -> None:
+    pass
+
+
+def find(given: Path | None = None, say: Say = _silent) -> KernelSource:
     """The kernel's source, unpacked (or copied) into the cache if it is not there yet.
 
-    Args:
-        given: A tarball or a folder; None: what `CONTENDED_KERNEL_SOURCE` names, or else Debian's
-            package, or else what `contended kernel source` has fetched. A folder is never written
-            to.
-        say: Called with a line before something that takes a while.
-
-    Raises:
-        UsageError: what was given is no kernel source.
-        NoSource: nothing was given, and nothing of this is there.
-        ContendedError: the disk is full.
+    It is `given` as a tarball or a folder, which is never written to, or named by
+    `CONTENDED_KERNEL_SOURCE`, or Debian's package, or what `get` has fetched. Raises NoSource if
+    there is nothing of this, UsageError if it is no kernel source.
     """
-    say = say or (lambda _: None)
-    if given is None and os.environ.get("CONTENDED_KERNEL_SOURCE"):
-        given = Path(os.environ["CONTENDED_KERNEL_SOURCE"])
-    if given is None:
-        given = packaged()
+    if given is None and (named := os.environ.get("CONTENDED_KERNEL_SOURCE")):
+        given = Path(named)
+    given = given or packaged()
     if given is None:
         raise NoSource(
             "no kernel source: contended kernel source gets Debian's with apt-get, no root needed; "
@@ -96,34 +76,16 @@ def find(given: Path | None = None, say: Callable[[str], None] | None = None) ->
     raise UsageError(f"no kernel source: {given} does not exist")
 
 
-def obtain(given: Path | None = None, say: Callable[[str], None] | None = None) -> Source:
-    """As `find`; where nothing is found, Debian's package is fetched.
-
-    Raises:
-        UsageError: what was given is no kernel source.
-        ContendedError: it cannot be fetched, or the disk is full.
-    """
+def obtain(given: Path | None = None, say: Say = _silent) -> KernelSource:
+    """As `find`; where nothing is found, Debian's package is fetched, as by `get`."""
     try:
         return find(given, say)
     except NoSource:
         return get(say)
 
 
-def get(
-    say: Callable[[str], None] | None = None, url: str | None = None, sha256: str | None = None
-) -> Source:
-    """Fetch the kernel's source into the cache and unpack it.
-
-    Args:
-        say: Called with a line before something that takes a while.
-        url: Of a tarball; None: Debian's package, by apt-get.
-        sha256: Of the tarball at `url`, which must be given with it.
-
-    Raises:
-        UsageError: what is at `url` is no kernel source.
-        ContendedError: it cannot be fetched, is not what it should be, or the disk is full.
-    """
-    say = say or (lambda _: None)
+def get(say: Say = _silent, url: str | None = None, sha256: str | None = None) -> KernelSource:
+    """Fetch a tarball, which must have that SHA-256, or Debian's package, and unpack it."""
     fetch.check(url, sha256)
     store.need_space(
         store.cache(), fetch.BYTES + TREE_BYTES, "fetching and unpacking the kernel's source"
@@ -135,7 +97,7 @@ def get(
     try:
         return find(tarball, say)
     except UsageError:
-        fetch.forget(tarball)
+        shutil.rmtree(tarball.parent, ignore_errors=True)
         raise
 
 
@@ -147,29 +109,20 @@ def packaged() -> Path | None:
 def installed() -> Path | None:
     """The tarball of Debian's package, wherever it was installed."""
     with suppress(OSError):
-        listed = subprocess.run(
-            ["dpkg", "-L", PACKAGE], capture_output=True, text=True, check=False
-        )
-        for line in listed.stdout.splitlines():
+        for line in store.ask(["dpkg", "-L", PACKAGE]).stdout.splitlines():
             if re.search(r"\.tar\.\w+$", line) and Path(line).is_file():
                 return Path(line)
-    return next(iter(sorted(Path("/usr/src").glob(f"{PACKAGE}.tar.*"))), None)
+    return min(Path("/usr/src").glob(f"{PACKAGE}.tar.*"), default=None)
 
 
 def _version(tree: Path, given: Path) -> str:
-    try:
-        text = (tree / "Makefile").read_text(errors="replace")
-    except OSError:
-        text = ""
-    parts = dict(
-        re.findall(r"^(VERSION|PATCHLEVEL|SUBLEVEL|EXTRAVERSION) *=[ \t]*(.*)$", text, re.M)
-    )
-    if not {"VERSION", "PATCHLEVEL", "SUBLEVEL"} <= parts.keys():
+    makefile = tree / "Makefile"
+    text = makefile.read_text(errors="replace") if makefile.is_file() else ""
+    names = ("VERSION", "PATCHLEVEL", "SUBLEVEL", "EXTRAVERSION")
+    parts: dict[str, str] = dict(re.findall(rf"^({'|'.join(names)}) *=[ \t]*(.*)$", text, re.M))
+    if not parts.keys() >= set(names[:3]):
         raise UsageError(f"{given} holds no kernel source: no version in its Makefile")
-    return (
-        f"{parts['VERSION']}.{parts['PATCHLEVEL']}.{parts['SUBLEVEL']}"
-        f"{parts.get('EXTRAVERSION', '')}".strip()
-    )
+    return (".".join(parts[name] for name in names[:3]) + parts.get(names[3], "")).strip()
 
 
 @functools.lru_cache
@@ -178,7 +131,7 @@ def _file_digest(file: Path, _size: int, _mtime_ns: int) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
 
 
-def _unpacked(tarball: Path, say: Callable[[str], None]) -> Source:
+def _unpacked(tarball: Path, say: Say) -> KernelSource:
     seen = tarball.stat()
     digest = _file_digest(tarball, seen.st_size, seen.st_mtime_ns)
     home = store.cache() / "source" / digest
@@ -189,107 +142,154 @@ def _unpacked(tarball: Path, say: Callable[[str], None]) -> Source:
                 say(f"unpacking {tarball.name}")
                 _untar(tarball, work / "tree")
                 _version(work / "tree", tarball)
-    return Source(home / "tree", _version(home / "tree", tarball), digest, tarball)
+    return KernelSource(home / "tree", _version(home / "tree", tarball), digest, tarball)
 
 
 def _untar(tarball: Path, tree: Path) -> None:
     tree.mkdir()
-    command = [
-        "tar",
-        "-xf",
-        str(tarball),
-        "-C",
-        str(tree),
-        "--strip-components=1",
-        "--no-same-owner",
-    ]
-    done = subprocess.run(
-        command, env={**os.environ, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, errors="replace", check=False,
-    )  # fmt: skip
+    how = ("--strip-components=1", "--no-same-owner")
+    done = store.ask(["tar", "-xf", str(tarball), "-C", str(tree), *how])
     if done.returncode:
-        said = next(iter(done.stderr.splitlines()), "no reason given")
         if store.is_full(done.stderr):
-            raise ContendedError(f"the disk of {tree.parent.parent} is full: {store.ROOM}")
+            raise ContendedError(f"the disk of {store.cache() / 'source'} is full: {store.ROOM}")
+        said = next(iter(done.stderr.splitlines()), "no reason given")
         raise UsageError(f"{tarball} cannot be unpacked: {said}")
 
 
-def _copied(folder: Path, say: Callable[[str], None]) -> Source:
-    version = _version(folder, folder)
-    digest = mirror.digest(folder, _OUTSIDE)
+def _copied(folder: Path, say: Say) -> KernelSource:
     home = store.cache() / "source" / hashlib.sha256(str(folder).encode()).hexdigest()[:32]
-    mark = home / "copied"
-    source = Source(home / "tree", version, digest, folder)
+    version, digest = _version(folder, folder), store.folder_digest(folder, _OUTSIDE)
+    source, mark = KernelSource(home / "tree", version, digest, folder), home / "copied"
     if mark.is_file() and mark.read_text() == digest:
         return source
     if not home.exists():
-        with store.making(home, say) as work:
-            if work:
-                store.need_space(home, TREE_BYTES, "copying the kernel's source")
-                (work / "tree").mkdir()
+        store.need_space(home, TREE_BYTES, "copying the kernel's source")
     with lock(source, say):
         mark.unlink(missing_ok=True)
         say(f"copying {folder}")
-        mirror.sync(folder, source.tree, _OUTSIDE)
+        store.sync(folder, source.tree, _OUTSIDE)
         # A tree that was built in place cannot be built elsewhere before it is cleaned.
         if (source.tree / ".config").exists() or (source.tree / "include" / "config").exists():
-            subprocess.run(
-                ["make", "-C", source.tree, "mrproper"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-            )
+            store.ask(["make", "-C", source.tree, "mrproper"])
         mark.write_text(digest)
     return source
 
 
 @contextmanager
-def lock(source: Source, say: Callable[[str], None] | None = None) -> Iterator[int]:
-    """Have the tree to oneself, pristine.
-
-    Yields:
-        The lock's descriptor: a process that inherits it holds the lock until it ends as well.
-    """
-    with store.locked(source.tree.parent / "lock", say or (lambda _: None)) as descriptor:
-        for left in source.tree.parent.glob(".patching-*"):
+def lock(source: KernelSource, say: Say = _silent) -> Iterator[int]:
+    """Have the tree to oneself, pristine; yields the lock's descriptor, as `store.locked` does."""
+    home = source.tree.parent
+    with store.locked(home / "lock", say) as descriptor:
+        for left in home.glob(".patching-*"):
             shutil.rmtree(left, ignore_errors=True)
-        patching.restore(source.tree)
+        _restore(source.tree)
         yield descriptor
 
 
 @contextmanager
-def patched(source: Source, patches: Sequence[Path]) -> Iterator[Path]:
-    """The tree with patches applied; afterwards it is as before, times of modification included.
-
-    Raises:
-        ContendedError: a patch does not apply; the tree was not touched.
-    """
+def patched(source: KernelSource, patches: Sequence[Path]) -> Iterator[Path]:
+    """Have the tree with patches applied; afterwards it is as before, times included."""
     with lock(source), applied(source, patches):
         yield source.tree
 
 
 @contextmanager
-def applied(source: Source, patches: Sequence[Path], mtime_ns: int = 0) -> Iterator[list[str]]:
-    """As `patched`, for whoever holds the lock.
+def applied(
+    source: KernelSource, patches: Sequence[Path], mtime_ns: int = 0
+) -> Iterator[list[str]]:
+    """As `patched`, for whoever holds the lock; yields the changed files, relative to the tree.
 
-    Args:
-        source: The tree.
-        patches: In this order.
-        mtime_ns: The time of modification that changed files get, 0: now. A build that goes on
-            after an interruption must not see them as newer than what it compiled from them.
-
-    Yields:
-        The changed files, relative to the tree.
-
-    Raises:
-        ContendedError: a patch does not apply; the tree was not touched.
+    They get that time of modification, 0: now. To a build that goes on after an interruption they
+    must not be newer than what it compiled from them.
     """
     tree = source.tree
     with tempfile.TemporaryDirectory(prefix=".patching-", dir=tree.parent) as scratch:
-        changed = patching.stage(tree, source.version, patches, Path(scratch))
+        changed = _stage(tree, source.version, patches, Path(scratch))
         try:
             if changed:
-                patching.put(tree, Path(scratch), changed, mtime_ns or time.time_ns())
+                _put(tree, Path(scratch), changed, mtime_ns or time.time_ns())
             yield changed
         finally:
-            patching.restore(tree)
+            _restore(tree)
+
+
+def _stage(tree: Path, version: str, patches: Sequence[Path], scratch: Path) -> list[str]:
+    """Apply the patches to copies of what they touch; returns the files that then differ."""
+    changed = [change for patch in patches for change in patchfile.read(patch)]
+    names = sorted({name for change in changed for name in (change.old, change.new) if name})
+    for name in names:
+        _copy(tree / name, scratch / name)
+    for patch in patches:
+        how = ("-p1", "-F0", "-N", "--no-backup-if-mismatch", "-r", "-", "-i", str(patch))
+        done = store.ask(["patch", *how], cwd=scratch, stderr=subprocess.STDOUT)
+        if done.returncode:
+            raise store.ToolError(
+                f"{patch.parent.name}/{patch.name} does not apply: {_reason(done.stdout)}; "
+                f"the source is Linux {version}, the patches were tested with {TESTED}",
+                done.stdout,
+            )
+    return [name for name in names if _content(tree / name) != _content(scratch / name)]
+
+
+def _copy(file: Path, copy: Path) -> None:
+    if file.is_file():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, copy)
+
+
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.is_file() else None
+
+
+def _reason(output: str) -> str:
+    """Why patch(1) refused, by the first line of its output that says it."""
+    file = "?"
+    for line in output.splitlines():
+        if match := re.match(r"(?:checking|patching) file '?([^']+?)'?$", line):
+            file = match[1]
+        elif match := re.match(r"Hunk #(\d+) (?:FAILED|ignored) at (\d+)", line):
+            return f"hunk {match[1]} (line {match[2]}) of {file}"
+        elif match := re.match(r"\|\+\+\+ \w+/(\S+)", line):
+            return f"there is no {match[1]}"
+        elif "previously applied" in line:
+            return f"{file} has this change already"
+        elif line.startswith("patch: **** "):
+            return line.removeprefix("patch: **** ").rstrip(".")
+    return next(iter(output.splitlines()), "no reason given")
+
+
+def _put(tree: Path, staged: Path, changed: Sequence[str], mtime_ns: int) -> None:
+    saved, journal = tree.parent / "saved", tree.parent / "journal.json"
+    shutil.rmtree(saved, ignore_errors=True)
+    for name in changed:
+        _copy(tree / name, saved / name)
+    new = journal.with_suffix(".new")
+    with new.open("w") as stream:
+        json.dump([[name, (tree / name).exists()] for name in changed], stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    new.replace(journal)
+    for name in changed:
+        if (staged / name).exists():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(staged / name, tree / name)
+            os.utime(tree / name, ns=(mtime_ns, mtime_ns))
+        else:
+            (tree / name).unlink()
+
+
+def _restore(tree: Path) -> None:
+    """Undo what the journal says was done; safe to repeat, since it only goes when all is done."""
+    saved, journal = tree.parent / "saved", tree.parent / "journal.json"
+    if journal.exists():
+        for name, existed in json.loads(journal.read_text()):
+            file = tree / name
+            if existed:
+                shutil.copy2(saved / name, file)
+                continue
+            file.unlink(missing_ok=True)
+            for parent in file.relative_to(tree).parents:
+                with suppress(OSError):  # not empty: it was there before
+                    (tree / parent).rmdir()
+        journal.unlink()
+    shutil.rmtree(saved, ignore_errors=True)

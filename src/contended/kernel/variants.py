@@ -19,9 +19,7 @@ from contended.errors import ContendedError, UsageError
 
 Config = Literal["base", "debug", "up"]
 CONFIGS = get_args(Config)
-MAX_VCPUS = 128
-"""What the kernels are configured for."""
-
+MAX_VCPUS = 128  #: What the kernels are configured for.
 _T = TypeVar("_T")
 _TIME = re.compile(r"\b(latency_us|ns_per_op)\b")
 _PATCH = re.compile(r"(\.\./[a-z0-9]+(-[a-z0-9]+)*/)?[^/]*[^/.][^/]*\.patch")
@@ -52,158 +50,95 @@ _Member = Annotated[str, _like(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "no name of a s
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a struct must lie in memory; checked by DWARF after a build with config base.
+    """How a struct must lie in memory; checked by DWARF after a build with config base."""
 
-    Attributes:
-        size: Its size in bytes, or None if it does not matter.
-        apart: Pairs of fields that must not share a 64-byte line.
-        together: Pairs of fields that must share one.
-    """
-
-    size: Annotated[int, Field(ge=1)] | None = None
-    apart: tuple[tuple[_Member, _Member], ...] = ()
-    together: tuple[tuple[_Member, _Member], ...] = ()
+    size: Annotated[int, Field(ge=1)] | None = None  #: Bytes; None if it does not matter.
+    apart: tuple[tuple[_Member, _Member], ...] = ()  #: Fields that must not share a 64-byte line.
+    together: tuple[tuple[_Member, _Member], ...] = ()  #: Fields that must share one.
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One kernel of a case.
-
-    Attributes:
-        slug: The case.
-        name: `before`, `after`, or what it does.
-        summary: One line.
-        patches: Applied in this order.
-        cmdline: Added to the standard command line.
-        right: Whether it is a right fix: one that the debugging options do not complain about.
-        layout: What must be true of its structs, by their names without `struct`.
-    """
+    """One kernel of a case: `before`, `after`, or named by what it does."""
 
     slug: str
     name: str
     summary: _Line
-    patches: tuple[Path, ...] = ()
-    cmdline: _LineOrNone = ""
-    right: bool = False
-    layout: Mapping[_Member, Layout] = field(default_factory=dict)
+    patches: tuple[Path, ...] = ()  #: Applied in this order.
+    cmdline: _LineOrNone = ""  #: Added to the standard command line.
+    right: bool = False  #: Whether it is a right fix, of which debugging options do not complain.
+    layout: Mapping[_Member, Layout] = field(default_factory=dict)  #: By structs' names.
 
     def __str__(self) -> str:
         return f"{self.slug}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """How a workload is run: one boot.
+class GuestRun:
+    """How a workload of the guest is run, with its parameters: one boot."""
 
-    Attributes:
-        name: As outcomes name it.
-        workload: A workload of the guest.
-        args: Its parameters.
-        config: `base`, `debug` or `up`.
-        vcpus: Their number; 0: as many as are asked for.
-        icount: Count instructions instead of time; needs one vCPU.
-        calls: Kernel functions whose calls are counted.
-        cmdline: Added to the command line after the variant's.
-        profile: Run it under the coherence profiler; its metrics are then those of
-            `contended.profile.query`.
-        quantum: Instructions that the profiler lets a CPU be ahead of the others; 0: its default.
-        watch: What the profiler counts executions of: a function, calls (`caller>callee`), or
-            `slow(lockref)`.
-    """
-
-    name: str
+    name: str  #: As outcomes name it.
     workload: _Name
     args: Mapping[_Parameter, _Argument] = field(default_factory=dict)
     config: Config = "base"
-    vcpus: Annotated[int, Field(ge=0, le=MAX_VCPUS)] = 0
-    icount: bool = False
-    calls: tuple[_Function, ...] = ()
-    cmdline: _LineOrNone = ""
-    profile: bool = False
+    vcpus: Annotated[int, Field(ge=0, le=MAX_VCPUS)] = 0  #: With 0 as many as are asked for.
+    icount: bool = False  #: Count instructions instead of time; needs one vCPU.
+    calls: tuple[_Function, ...] = ()  #: Kernel functions whose calls are counted.
+    cmdline: _LineOrNone = ""  #: Added to the command line after the variant's.
+    profile: bool = False  #: Under the profiler; its metrics are those of `profile.query`.
+    #: Instructions that a CPU may be ahead of the others there; 0 is its default.
     quantum: Annotated[int, Field(ge=0)] = 0
-    watch: tuple[_Watched, ...] = ()
+    watch: tuple[_Watched, ...] = ()  #: What it counts, as `f`, `f>g` or `slow(lockref)`.
+
+    def told(self) -> dict[str, str]:
+        """The guest's parameters."""
+        return {"run": self.workload, **{name: str(value) for name, value in self.args.items()}}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a run of a variant is expected to show.
-
-    Attributes:
-        variant: Its name.
-        run: The run's name.
-        expected: The expectation in words.
-        metric: What is looked at.
-        at_least: The metric's least value; like all numbers, None if it does not matter.
-        at_most: Its greatest value.
-        equals: Its only value.
-        contains: Text that it must contain.
-        lacks: Text that it must not contain.
-        relative_to: A variant by whose metric, in the same run, this one is divided.
-        timed: Whether it rests on time, or on how processors meet: a busy host can spoil it.
-    """
+class Expectation:
+    """What a metric, in a run of a variant, is expected to be; a condition that is None is none."""
 
     variant: str
     run: str
-    expected: _Line
+    expected: _Line  #: In words.
     metric: _Line
     at_least: FiniteFloat | None = None
     at_most: FiniteFloat | None = None
     equals: FiniteFloat | None = None
     contains: _Text | None = None
     lacks: _Text | None = None
-    relative_to: str | None = None
-    timed: bool = False
+    relative_to: str | None = None  #: A variant by whose metric, in that run, it is divided.
+    timed: bool = False  #: Whether a busy host can spoil it, since it rests on time or on races.
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class KernelCase:
     """All of one file; the variants and runs are in the file's order."""
 
     slug: str
     variants: Mapping[str, Variant]
-    runs: Mapping[str, Run]
-    outcomes: tuple[Outcome, ...]
+    runs: Mapping[str, GuestRun]
+    outcomes: tuple[Expectation, ...]
 
     def pick(self, names: Iterable[str]) -> list[Variant]:
-        """The variants of these names, each once.
+        """The variants of these names, each once; raises UsageError if there is none of a name."""
+        return self._of("variant", self.variants, names)
 
-        Raises:
-            UsageError: there is none of a name; the message lists those that there are.
-        """
-        return [self._of("variant", self.variants, name) for name in dict.fromkeys(names)]
+    def pick_runs(self, names: Iterable[str]) -> list[GuestRun]:
+        """The runs of these names, each once; raises UsageError if there is none of a name."""
+        return self._of("run", self.runs, names)
 
-    def pick_runs(self, names: Iterable[str]) -> list[Run]:
-        """The runs of these names, each once.
-
-        Raises:
-            UsageError: there is none of a name; the message lists those that there are.
-        """
-        return [self._of("run", self.runs, name) for name in dict.fromkeys(names)]
-
-    def _of(self, kind: str, there: Mapping[str, _T], name: str) -> _T:
-        if name not in there:
+    def _of(self, kind: str, there: Mapping[str, _T], names: Iterable[str]) -> list[_T]:
+        names = dict.fromkeys(names)
+        if unknown := [name for name in names if name not in there]:
             known = ", ".join(there) or "none"
-            raise UsageError(f"{self.slug} has no {kind} {name!r}; there are: {known}")
-        return there[name]
-
-    def kernels(self) -> list[tuple[Variant, str]]:
-        """All kernels that the outcomes need, each once: a variant and a configuration's name.
-
-        Every variant is built with config base, so that a reader can look around in it.
-        """
-        needed = [(name, "base") for name in self.variants]
-        for outcome in self.outcomes:
-            config = self.runs[outcome.run].config
-            needed += [(name, config) for name in (outcome.variant, outcome.relative_to) if name]
-        return [(self.variants[name], config) for name, config in dict.fromkeys(needed)]
+            raise UsageError(f"{self.slug} has no {kind} {unknown[0]!r}; there are: {known}")
+        return [there[name] for name in names]
 
 
 def folder() -> Path:
-    """Where the patches are.
-
-    Raises:
-        ContendedError: there is none: the package was installed away from its repository.
-    """
+    """Where the patches are; raises ContendedError if the package is away from its repository."""
     place = tree.home() / "patches"
     if not place.is_dir():
         raise ContendedError(f"no kernel patches in {place}: set CONTENDED_HOME to a whole clone")
@@ -215,64 +150,54 @@ def slugs() -> list[str]:
     return sorted(file.parent.name for file in folder().glob("*/variants.toml"))
 
 
-def load(slug: str) -> Case:
-    """Read a case's variants.
-
-    Raises:
-        UsageError: there is no such case (the message lists those that there are), or its file has
-            a mistake.
-    """
+def load(slug: str) -> KernelCase:
+    """Read a case's variants; raises UsageError if there is no such case, or as `read` does."""
     if slug not in slugs():
         raise UsageError(f"no kernel variants of {slug!r}; there are: {', '.join(slugs())}")
     return read(folder() / slug / "variants.toml")
 
 
 def pick(name: str) -> Variant:
-    """The variant that `SLUG/VARIANT` names.
-
-    Raises:
-        UsageError: no such case or variant; the message lists those that there are.
-    """
-    slug, _, variant = name.partition("/")
-    case = load(slug)
-    if variant not in case.variants:
-        there = ", ".join(f"{slug}/{each}" for each in case.variants)
-        raise UsageError(f"no kernel variant {name!r}; there are: {there}")
-    return case.variants[variant]
+    """The variant that `SLUG/VARIANT` names; raises UsageError, which lists those there are."""
+    there = {str(variant): variant for variant in load(name.partition("/")[0]).variants.values()}
+    if name not in there:
+        raise UsageError(f"no kernel variant {name!r}; there are: {', '.join(there)}")
+    return there[name]
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _VariantsFile:
     variants: Annotated[dict[_Name, Variant], Field(min_length=1)]
-    runs: dict[_Name, Run]
-    outcomes: tuple[Outcome, ...] = ()
+    runs: dict[_Name, GuestRun]
+    outcomes: tuple[Expectation, ...] = ()
 
 
-def read(file: Path) -> Case:
-    """Read one variants.toml; its folder's name is the slug.
-
-    Raises:
-        UsageError: it cannot be read, or has a mistake; the message names the file and the key.
-    """
+def read(file: Path) -> KernelCase:
+    """Read one variants.toml; its folder's name is the slug. A mistake is a UsageError."""
     slug = file.parent.name
     content = records.toml(file)
     _name(file, content, "variants", slug=slug)
     _name(file, content, "runs")
-    found = records.made(_File, content, str(file))
+    found = records.made(_VariantsFile, content, str(file))
     try:
         for name, table in content["variants"].items():
             if "patches" not in table:  # a kernel without any says so
                 raise ValueError(f"variants.{name}.patches is missing")
         variants = {name: _variant(file, each) for name, each in found.variants.items()}
         for run in found.runs.values():
-            _see_that_it_fits(run)
-        outcomes = tuple(
-            _outcome(f"outcomes.{number}", each, variants, found.runs)
-            for number, each in enumerate(found.outcomes)
-        )
+            if mistake := _mistake_of_run(run):
+                raise ValueError(f"runs.{run.name}.{mistake}")
+        for number, each in enumerate(found.outcomes):
+            if mistake := _mistake_of_outcome(each, variants, found.runs):
+                raise ValueError(f"outcomes.{number}{mistake}")
     except ValueError as error:
         raise UsageError(f"{file}: {error}") from error
-    return Case(slug, variants, found.runs, outcomes)
+    # Counted instructions stand for time under icount, and are the same on every host.
+    outcomes = tuple(
+        replace(o, timed=o.timed or bool(_TIME.search(o.metric) and not found.runs[o.run].icount))
+        for o in found.outcomes
+    )
+    return KernelCase(slug, variants, found.runs, outcomes)
 
 
 def _name(file: Path, content: dict[str, Any], kind: str, **more: str) -> None:
@@ -287,11 +212,7 @@ def _name(file: Path, content: dict[str, Any], kind: str, **more: str) -> None:
 
 
 def _variant(file: Path, variant: Variant) -> Variant:
-    """With the patches' places.
-
-    Raises:
-        ValueError: one is not there, or a layout says nothing.
-    """
+    """With the patches' places; raises ValueError if one is not there, or a layout says nothing."""
     place = f"variants.{variant.name}"
     patches: list[Path] = []
     for patch in map(str, variant.patches):
@@ -312,58 +233,34 @@ def _variant(file: Path, variant: Variant) -> Variant:
     return replace(variant, patches=tuple(patches))
 
 
-def _see_that_it_fits(run: Run) -> None:
-    """See that what a run says goes together.
-
-    Raises:
-        ValueError: it does not.
-    """
-    for wrong, what in (
-        (
-            (run.quantum or run.watch) and not run.profile,
-            "profile must be true: quantum and watch are the profiler's",
-        ),
-        (
-            run.profile and (run.icount or run.calls or run.config != "base"),
-            "profile goes with config base, and without icount and calls",
-        ),
-        (run.icount and run.vcpus != 1, "icount needs vcpus = 1"),
-        (run.config == "up" and run.vcpus != 1, 'vcpus must be 1 with config = "up"'),
-    ):
-        if wrong:
-            raise ValueError(f"runs.{run.name}.{what}")
+def _mistake_of_run(run: GuestRun) -> str:
+    """What of it does not go together, with the key; empty if all does."""
+    if (run.quantum or run.watch) and not run.profile:
+        return "profile must be true: quantum and watch are the profiler's"
+    if run.profile and (run.icount or run.calls or run.config != "base"):
+        return "profile goes with config base, and without icount and calls"
+    if run.icount and run.vcpus != 1:
+        return "icount needs vcpus = 1"
+    if run.config == "up" and run.vcpus != 1:
+        return 'vcpus must be 1 with config = "up"'
+    return ""
 
 
-def _outcome(
-    place: str, outcome: Outcome, variants: Mapping[str, Variant], runs: Mapping[str, Run]
-) -> Outcome:
-    """With what follows from it.
-
-    Raises:
-        ValueError: it names what is not there, or its conditions do not go together.
-    """
-    for key, name, there in (
-        ("variant", outcome.variant, variants),
-        ("run", outcome.run, runs),
-        ("relative_to", outcome.relative_to, variants),
-    ):
+def _mistake_of_outcome(
+    outcome: Expectation, variants: Mapping[str, Variant], runs: Mapping[str, GuestRun]
+) -> str:
+    for key, there in (("variant", variants), ("run", runs), ("relative_to", variants)):
+        name = getattr(outcome, key)
         if name is not None and name not in there:
-            raise ValueError(
-                f"{place}.{key} names {name!r}; there are: {', '.join(there) or 'none'}"
-            )
+            return f".{key} names {name!r}; there are: {', '.join(there) or 'none'}"
     numeric = (outcome.at_least, outcome.at_most, outcome.equals) != (None, None, None)
     textual = (outcome.contains, outcome.lacks) != (None, None)
-    for wrong, what in (
-        (
-            not numeric and not textual,
-            " has no condition: at_least, at_most, equals, contains or lacks",
-        ),
-        (numeric and textual, " has conditions on a number and on a text"),
-        (textual and outcome.relative_to, ".relative_to needs a number, not a text"),
-        (outcome.relative_to == outcome.variant, ".relative_to is the variant itself"),
-    ):
-        if wrong:
-            raise ValueError(f"{place}{what}")
-    # Counted instructions stand for time under icount, and are the same on every host.
-    by_clock = _TIME.search(outcome.metric) and not runs[outcome.run].icount
-    return replace(outcome, timed=outcome.timed or bool(by_clock))
+    if not numeric and not textual:
+        return " has no condition: at_least, at_most, equals, contains or lacks"
+    if numeric and textual:
+        return " has conditions on a number and on a text"
+    if textual and outcome.relative_to:
+        return ".relative_to needs a number, not a text"
+    if outcome.relative_to == outcome.variant:
+        return ".relative_to is the variant itself"
+    return ""

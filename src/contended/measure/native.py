@@ -18,7 +18,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from contended import cc, doctor, tree
+from contended import cc, packages, tree
 from contended.errors import ContendedError, UsageError
 
 # _GNU_SOURCE here as well as in harness.h, so that a model may include other headers before it.
@@ -93,7 +93,7 @@ def _explained(file: Path, error: cc.CompileError) -> ContendedError:
     missing = re.search(r"fatal error: (\S+): No such file", error.output)
     if not missing:
         return error
-    if package := doctor.package_of_header(missing[1]):
+    if package := packages.package_of_header(missing[1]):
         lacking = MissingPackage(
             f"{file.name} needs the header {missing[1]}: apt-get install {package}"
         )

@@ -11,7 +11,7 @@ import toy
 from toy import Toy
 
 from contended.errors import ContendedError, UsageError
-from contended.kernel import config
+from contended.kernel import make
 
 
 @pytest.fixture
@@ -27,58 +27,54 @@ def test_later_fragments_win(kit: Toy) -> None:
     layer(kit, "base", "# why\nCONFIG_SMP=y\nCONFIG_NR_CPUS=128\nCONFIG_VT=n\n\n")
     layer(kit, "debug", "CONFIG_PROVE_LOCKING=y\n")
     layer(kit, "up", "# CONFIG_SMP is not set\nCONFIG_NR_CPUS=1\n")
-    assert config.options("base") == {"SMP": "y", "NR_CPUS": "128", "VT": "n"}
-    assert config.options("debug") == {**config.options("base"), "PROVE_LOCKING": "y"}
-    assert config.options("up") == {**config.options("debug"), "SMP": "n", "NR_CPUS": "1"}
-    assert config.fragment("up") == (
-        "# CONFIG_SMP is not set\nCONFIG_NR_CPUS=1\n"
-        "# CONFIG_VT is not set\nCONFIG_PROVE_LOCKING=y\n"
-    )
+    assert make.options("base") == {"SMP": "y", "NR_CPUS": "128", "VT": "n"}
+    assert make.options("debug") == {**make.options("base"), "PROVE_LOCKING": "y"}
+    assert make.options("up") == {**make.options("debug"), "SMP": "n", "NR_CPUS": "1"}
 
 
 def test_variable_locations_are_left_out_where_there_is_debug_information(kit: Toy) -> None:
     layer(kit, "base", "CONFIG_DEBUG_INFO_DWARF5=y\n")
     layer(kit, "debug", "CONFIG_DEBUG_INFO_DWARF5=n\nCONFIG_DEBUG_INFO_NONE=y\n")
-    (flag,) = config.flags("base")
+    (flag,) = make.flags("base")
     assert flag.startswith("KCFLAGS=-fno-var-tracking")
-    assert config.flags("debug") == []
+    assert make.flags("debug") == []
 
 
 def test_mistakes_are_named(kit: Toy) -> None:
     with pytest.raises(UsageError, match="no configuration 'fast'; there are: base, debug, up"):
-        config.options("fast")
+        make.options("fast")
     layer(kit, "base", "CONFIG_SMP=y\nSMP=y\n")
     with pytest.raises(UsageError, match=r"base\.config:2: 'SMP=y' is no line"):
-        config.options("base")
+        make.options("base")
     (kit.home / "patches" / "config" / "base.config").unlink()
     with pytest.raises(ContendedError, match=r"cannot read .*base\.config"):
-        config.options("base")
+        make.options("base")
 
 
 def test_a_dropped_option_is_an_error(kit: Toy, tmp_path: Path) -> None:
     layer(kit, "base", "CONFIG_BASE=y\n")
-    config.write(kit.source(), "base", tmp_path / "good")
+    make.configure(kit.source(), "base", tmp_path / "good")
     assert "CONFIG_BASE=y" in (tmp_path / "good" / ".config").read_text()
     layer(kit, "base", "CONFIG_BASE=y\nCONFIG_NEEDS_ACPI=y\nCONFIG_TINY=n\n")
     with pytest.raises(
         ContendedError,
         match="'base' as asked for: NEEDS_ACPI is n instead of y, TINY is y instead of n",
     ):
-        config.write(kit.source(), "base", tmp_path / "bad")
+        make.configure(kit.source(), "base", tmp_path / "bad")
 
 
 def test_kconfigs_own_error_is_shown(kit: Toy, tmp_path: Path) -> None:
     makefile = kit.tree / "Makefile"
     makefile.write_text(makefile.read_text() + "tinyconfig: nothing-makes-this\n")
     with pytest.raises(ContendedError, match="make tinyconfig fails"):
-        config.write(kit.source(), "base", tmp_path / "bad")
+        make.configure(kit.source(), "base", tmp_path / "bad")
 
 
 def test_nothing_of_the_caller_gets_into_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAKEFLAGS", "CROSS_COMPILE", "KCFLAGS", "O", "W", "KBUILD_OUTPUT", "HOSTCC"):
         monkeypatch.setenv(name, "meddling")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    seen = config.environment()
+    seen = make.environment()
     assert "meddling" not in seen.values()
     assert seen["PATH"] == "/usr/bin:/bin"
     assert seen["KBUILD_BUILD_HOST"] == seen["KBUILD_BUILD_USER"] == "contended"
@@ -87,9 +83,9 @@ def test_nothing_of_the_caller_gets_into_a_build(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.check
 @pytest.mark.parametrize("name", ["base", "debug", "up"])
 def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path) -> None:
-    """`config.write` itself checks every option against the real kconfig."""
+    """`make.configure` itself checks every option against the real kconfig."""
     source = toy.real()
-    config.write(source, name, tmp_path)
+    make.configure(source, name, tmp_path)
     text = (tmp_path / ".config").read_text()
     assert ("CONFIG_SMP=y" in text) == (name != "up")
     assert ("CONFIG_PROVE_RCU=y" in text) == (name != "base")
