@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from contended.profile import assemble, output
-from contended.profile.coherence import Profile, Provenance
+from contended.profile.coherence import Origin, Profile, Thing
 from contended.profile.saved import Profiles
-from contended.profile.thing import Thing
 from contended.profile.units import Frame
 
 GET, PUT, LOOKUP, USER, ENTRY, SLOW = 0x1000, 0x1100, 0x2000, 0x3000, 0x4000, 0x4010
@@ -28,7 +27,7 @@ FRAMES: Mapping[int, tuple[Frame, ...]] = {
     USER: (Frame("main", "test.c", 3),),
 }
 
-PROVENANCE = Provenance(
+PROVENANCE = Origin(
     qemu="QEMU 7.2.22",
     kernel="Linux 6.1.192",
     build_id="0123456789abcdef0123",
@@ -36,8 +35,6 @@ PROVENANCE = Provenance(
     quantum=2000,
     line=64,
     workload="open-creat ops=50",
-    waits=0,
-    escapes=0,
 )
 
 

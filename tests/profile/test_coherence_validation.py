@@ -56,7 +56,7 @@ def library() -> Path:
 
 def profiled(
     kernel: Kernel, library: Path, out: Path, vcpus: int, quantum: int, **args: object
-) -> tuple[boot.GuestReport, output.Report]:
+) -> tuple[boot.GuestReport, output.PluginReport]:
     report = boot.boot(
         Boot(
             kernel=kernel,

@@ -586,11 +586,11 @@ def test_a_program_without_marks_has_no_region(tmp_path: Path) -> None:
 
 def test_the_compiled_plugin_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CONTENDED_CACHE", str(tmp_path))
-    qemu = plugin.Qemu(Path("qemu"), "system", "0", 1)
+    qemu = plugin.Qemu(Path("qemu"), "0", 1)
     made = plugin.build(qemu)
     stamp = made.stat().st_mtime_ns
     assert made.is_relative_to(tree.cache_dir())
     assert plugin.build(qemu) == made
     assert made.stat().st_mtime_ns == stamp
-    assert plugin.build(plugin.Qemu(Path("qemu"), "system", "0", 4)) != made
+    assert plugin.build(plugin.Qemu(Path("qemu"), "0", 4)) != made
     assert sorted(p.name for p in made.parent.iterdir()) == ["coherence.so"]

@@ -22,7 +22,7 @@ from contended.kernel.variants import Case, Run, Variant
 from contended.profile import assemble, output, plugin, symbolize
 from contended.profile import query as metrics
 from contended.profile.assemble import NoRegion
-from contended.profile.coherence import Profile, Provenance
+from contended.profile.coherence import Origin, Profile
 from contended.profile.dwarf import Image
 from contended.profile.lines import Resolver
 from contended.profile.memory import Monitor
@@ -112,7 +112,7 @@ def profile_kernel(
             plugin=plugin.option(library, out, quantum=quantum, watch=sorted(watched)),
             hold=True,
         )
-        provenance = Provenance(
+        provenance = Origin(
             qemu=f"QEMU {emulator.version}",
             kernel=f"Linux {kernel.version}",
             build_id=image.build_id,
@@ -120,8 +120,6 @@ def profile_kernel(
             quantum=quantum,
             line=plugin.LINE,
             workload=" ".join([run.workload, *(f"{k}={v}" for k, v in run.args.items())]),
-            waits=0,
-            escapes=0,
         )
         return _listen(machine, image, out, variant.name, provenance, watched)
 
@@ -131,7 +129,7 @@ def _listen(
     image: Image,
     out: Path,
     variant: str,
-    provenance: Provenance,
+    provenance: Origin,
     watched: Mapping[int, str],
 ) -> list[Profile]:
     results: list[dict[str, Any]] = []
@@ -159,7 +157,7 @@ def name_regions(
     image: Image,
     resolver: Resolver | None,
     variant: str,
-    provenance: Provenance,
+    provenance: Origin,
     watched: Mapping[int, str],
 ) -> list[Profile]:
     """The regions of a profiler's output as profiles, one for each of the guest's results.

@@ -15,7 +15,7 @@ from contended import records
 from contended.errors import ContendedError
 from contended.kernel.variants import Layout, Variant
 from contended.profile.dwarf import Image
-from contended.profile.layouts import Field
+from contended.profile.layouts import StructMember
 
 LINE = 64
 """Bytes of a cache line."""
@@ -66,7 +66,7 @@ def problem(image: Image, name: str, wanted: Layout) -> str:
     return f"in struct {name} {'; '.join(bad)}" if bad else ""
 
 
-def _lines(field: Field) -> set[int]:
+def _lines(field: StructMember) -> set[int]:
     """The numbers of the lines that a member lies on, if the struct starts a line."""
     last = field.offset + max(field.size, 1) - 1
     return set(range(field.offset // LINE, last // LINE + 1))

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 
 from contended.errors import ContendedError
 from contended.profile import output
-from contended.profile.coherence import Counts, Line, Mode, Profile, Provenance, Site
-from contended.profile.thing import Thing
+from contended.profile.coherence import CacheLine, Counts, Origin, Profile, Side, Site, Thing
 from contended.profile.units import Frame
 
 # Asking the waiting guest what a line is, or the debug information where an instruction comes from,
@@ -19,7 +18,7 @@ RESOLVED_LINES = 400
 RESOLVED_PCS = 400
 
 _Frames = Callable[[Iterable[int]], Mapping[int, tuple[Frame, ...]]]
-_EVENTS = fields(Counts)
+_EVENTS = [field.name for field in fields(Counts)]
 
 
 class NoRegion(ContendedError):
@@ -31,15 +30,7 @@ class WrongKernel(ContendedError):
 
 
 def check_build(build_id: str, booted: str) -> None:
-    """Make sure that the debug information is of what ran.
-
-    Args:
-        build_id: Of the file with the debug information.
-        booted: What the guest said of itself.
-
-    Raises:
-        WrongKernel: it is not.
-    """
+    """Raise WrongKernel if the debug information is not of what the guest says it has booted."""
     if not booted:
         raise WrongKernel("the guest did not say which kernel it runs: no table is better than one")
     if build_id.lower() != booted.lower():
@@ -49,24 +40,13 @@ def check_build(build_id: str, booted: str) -> None:
         )
 
 
-def totals(cpus: Sequence[output.Cpu], kernel: bool) -> Mode:
-    """What user or kernel code did on all CPUs."""
-    side = "kernel" if kernel else "user"
-    return Mode(
-        instructions=sum(getattr(cpu.instructions, side) for cpu in cpus),
-        counts=Counts(
-            **{f.name: sum(getattr(getattr(cpu, f.name), side) for cpu in cpus) for f in _EVENTS}
-        ),
-    )
-
-
 def assemble(
     region: output.Region,
     *,
     variant: str,
     label: str,
     size: int,
-    provenance: Provenance,
+    provenance: Origin,
     frames: _Frames,
     names: _Frames,
     resolve: Callable[[int, int], Thing] | None,
@@ -94,32 +74,43 @@ def assemble(
     if not region.ops:
         raise NoRegion(f"{variant}: no operation was marked in the measured region: no table")
     weight: dict[int, tuple[int, int]] = {}
-    by_line: dict[int, list[output.Site]] = {}
+    by_line: dict[int, list[output.SiteRow]] = {}
     for site in region.sites:
         by_line.setdefault(site.line, []).append(site)
         hitm, more = weight.get(site.pc, (0, 0))
-        weight[site.pc] = hitm + _counts(site).hitm, more + site.invalidations
+        weight[site.pc] = hitm + site.hitm, more + site.invalidations
     worst = sorted(weight, key=lambda pc: (weight[pc], -pc), reverse=True)
     known = {**frames(worst[:RESOLVED_PCS]), **names(worst[RESOLVED_PCS:])}
     rows = sorted(
         enumerate(region.lines),
-        key=lambda row: (-_counts(row[1]).hitm, -row[1].invalidations, row[1].address),
+        key=lambda row: (-row[1].hitm, -row[1].invalidations, row[1].address),
     )
     lines = []
-    for rank, (index, row) in enumerate(rows):
+    for rank, (index, line) in enumerate(rows):
         ask = resolve if rank < RESOLVED_LINES else None
-        sites = [_site(site, row, known, ask) for site in by_line.get(index, [])]
+        sites = [
+            Site(
+                *(site.offset, site.pc, site.kernel, _counts(site), known.get(site.pc, ())),
+                thing=ask(line.address + site.offset, line.vaddr + site.offset) if ask else None,
+            )
+            for site in by_line.get(index, [])
+        ]
         sites.sort(key=lambda s: (-s.counts.hitm, -s.counts.invalidations, s.offset, s.pc))
-        lines.append(Line(row.address, row.vaddr, _counts(row), tuple(sites)))
+        lines.append(CacheLine(line.address, line.vaddr, _counts(line), tuple(sites)))
+    # several addresses, such as all calls from f to g, may share a name
+    calls = dict.fromkeys((watched or {}).values(), 0)
+    for row in region.pcs:
+        if watched and row.pc in watched:
+            calls[watched[row.pc]] += row.executions
     return Profile(
         variant=variant,
         label=label,
         size=size,
         ops=region.ops,
-        kernel=totals(region.cpus, True),
-        user=totals(region.cpus, False),
+        kernel=_side(region, "kernel"),
+        user=_side(region, "user"),
         lines=tuple(lines),
-        calls=_calls(region, watched or {}),
+        calls=calls,
         provenance=replace(
             provenance,
             waits=sum(cpu.waits for cpu in region.cpus),
@@ -128,25 +119,14 @@ def assemble(
     )
 
 
-def _calls(region: output.Region, watched: Mapping[int, str]) -> dict[str, int]:
-    """Executions by name: several addresses, such as all calls from f to g, may share one."""
-    found = dict.fromkeys(watched.values(), 0)
-    for row in region.pcs:
-        if row.pc in watched:
-            found[watched[row.pc]] += row.executions
-    return found
+def _side(region: output.Region, side: str) -> Side:
+    instructions, *counts = (
+        sum(getattr(getattr(cpu, name), side) for cpu in region.cpus)
+        for name in ("instructions", *_EVENTS)
+    )
+    return Side(instructions, Counts(*counts))
 
 
-def _site(
-    site: output.Site,
-    line: output.Line,
-    known: Mapping[int, tuple[Frame, ...]],
-    resolve: Callable[[int, int], Thing] | None,
-) -> Site:
-    thing = resolve(line.address + site.offset, line.vaddr + site.offset) if resolve else None
-    frames = known.get(site.pc, ())
-    return Site(site.offset, site.pc, site.kernel, _counts(site), frames, thing)
-
-
-def _counts(row: output.Line | output.Site) -> Counts:
-    return Counts(**{f.name: getattr(row, f.name) for f in _EVENTS})
+def _counts(row: Counts) -> Counts:
+    """The counts alone of a row that has more to it."""
+    return Counts(*(getattr(row, name) for name in _EVENTS))

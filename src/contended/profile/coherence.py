@@ -6,39 +6,29 @@ sequential consistency and one level of distance between CPUs:
 
 - a *HITM*: a load or store that finds the line modified in another CPU's cache;
 - an *invalidation*: a store that finds the line unmodified in other CPUs' caches.
-
-A `Profile` is one region of one variant.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import astuple, dataclass
+from typing import Annotated
 
-from contended.profile.thing import Thing
+from pydantic import Field
+
 from contended.profile.units import Frame
 
-if TYPE_CHECKING:
-    import pandas
+Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How often something happened.
+    """How often something happened: loads and stores, and of these HITMs and invalidations."""
 
-    Attributes:
-        loads: All loads.
-        stores: All stores.
-        hitm_loads: Loads that found the line modified by another CPU.
-        hitm_stores: Stores that did.
-        invalidations: Stores that took a line away from CPUs that had only read it.
-    """
-
-    loads: int = 0
-    stores: int = 0
-    hitm_loads: int = 0
-    hitm_stores: int = 0
-    invalidations: int = 0
+    loads: Count
+    stores: Count
+    hitm_loads: Count
+    hitm_stores: Count
+    invalidations: Count
 
     @property
     def hitm(self) -> int:
@@ -46,11 +36,11 @@ class Counts:
         return self.hitm_loads + self.hitm_stores
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
+        return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
+@dataclass(frozen=True, slots=True)
+class Side:
     """What user or kernel code did in the region, over all CPUs."""
 
     instructions: int
@@ -58,16 +48,48 @@ class Mode:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """One instruction at one offset of a line.
+class Thing:
+    """What a byte of memory is.
 
     Attributes:
-        offset: Bytes from the line's start.
-        pc: The instruction's address.
-        kernel: Whether it is the kernel's.
-        counts: What happened there.
-        frames: Its place in the source, innermost first; the last is the function it is in.
-        thing: What lies at that byte; None if nobody looked.
+        kind: "slab", "variable", "per-cpu", "struct page", "vmalloc" (with it kernel stacks),
+            "entry area" (of a CPU, for exceptions), "user", "page cache", "page table", "free",
+            "kernel page" or "unknown"; "heap" is a C model's.
+        name: The slab cache, or the symbol.
+        struct: The struct's name, without the word; "" if it is none, or unknown.
+        offset: Bytes from the object's or the variable's start.
+        field: The member, as in "d_lockref.count"; "" if unknown.
+        object: Where it starts: the same number is the same object.
+        label: Which of its kind it is, in words: '"f" of tmpfs'; "" if unknown.
+        role: "root" for what belongs to the root directory of the processes (dentry, inode,
+            mount), "overlay" for the credentials that overlayfs keeps, otherwise "".
+    """
+
+    kind: str
+    name: str = ""
+    struct: str = ""
+    offset: int = 0
+    field: str = ""
+    object: int = 0
+    label: str = ""
+    role: str = ""
+
+    def __str__(self) -> str:
+        if self.struct and self.kind in ("slab", "struct page", "heap"):
+            text = f"struct {self.struct} + {self.offset}"
+        elif self.name:
+            text = f"{self.name} + {self.offset}" if self.offset else self.name
+        else:
+            text = self.kind
+        text += f": {self.field}" if self.field else ""
+        return text + (f" ({self.label})" if self.label else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The instruction at `pc`, `offset` bytes into a line; `thing` is None if nobody looked.
+
+    Its `frames` are its place in the source, innermost first; the last is the function it is in.
     """
 
     offset: int
@@ -88,20 +110,16 @@ class Site:
         return self.frames[0].place if self.frames else "?"
 
     @property
-    def inlined(self) -> tuple[Frame, ...]:
+    def inlined(self) -> list[str]:
         """The functions whose code this is, from the innermost, less the one it is in."""
-        return self.frames[:-1]
+        return [frame.function for frame in self.frames[:-1]]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A cache line that CPUs took from each other.
+class CacheLine:
+    """A cache line that CPUs took from each other; its sites are ranked, the worst first.
 
-    Attributes:
-        address: Its physical address (in user mode, its virtual one).
-        virtual: A virtual address that it was seen at.
-        counts: What happened to it.
-        sites: By instruction and offset, the worst first.
+    The address is physical (in user mode virtual); `virtual` is one that it was seen at.
     """
 
     address: int
@@ -116,7 +134,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
+class Origin:
     """How a profile came to be.
 
     Attributes:
@@ -138,8 +156,8 @@ class Provenance:
     quantum: int
     line: int
     workload: str
-    waits: int
-    escapes: int
+    waits: int = 0
+    escapes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +180,11 @@ class Profile:
     label: str
     size: int
     ops: int
-    kernel: Mode
-    user: Mode
-    lines: tuple[Line, ...]
+    kernel: Side
+    user: Side
+    lines: tuple[CacheLine, ...]
     calls: dict[str, int]
-    provenance: Provenance
+    provenance: Origin
 
     @property
     def counts(self) -> Counts:
@@ -178,7 +196,7 @@ class Profile:
         """The variant and, if there are several, the label."""
         return f"{self.variant}, {self.label}" if self.label else self.variant
 
-    def sites(self) -> list[tuple[Line, Site]]:
+    def sites(self) -> list[tuple[CacheLine, Site]]:
         """All sites with their lines."""
         return [(line, site) for line in self.lines for site in line.sites]
 
@@ -192,38 +210,3 @@ class Profile:
         total = self.counts.hitm
         known = sum(s.counts.hitm for _, s in self.sites() if s.thing and s.thing.kind != "unknown")
         return known / total if total else 1.0
-
-    def frame(self) -> pandas.DataFrame:
-        """A row for each line, offset and instruction; `*_per_op` columns are per operation."""
-        import pandas  # half a second, for those who ask for a frame
-
-        rows = [
-            {
-                "variant": self.variant,
-                "label": self.label,
-                "line": line.address,
-                "offset": site.offset,
-                "pc": site.pc,
-                "kernel": site.kernel,
-                "symbol": site.symbol,
-                "source": site.source,
-                "inlined": " < ".join(f.function for f in site.inlined),
-                "what": str(site.thing) if site.thing else "",
-                "struct": site.thing.struct if site.thing else "",
-                "field": site.thing.field if site.thing else "",
-                "role": site.thing.role if site.thing else "",
-                **{f.name: getattr(site.counts, f.name) for f in fields(Counts)},
-                "hitm": site.counts.hitm,
-                "hitm_per_op": self.per_op(site.counts.hitm),
-            }
-            for line, site in self.sites()
-        ]
-        return pandas.DataFrame(rows, columns=_COLUMNS)
-
-
-_COLUMNS = [
-    *("variant", "label", "line", "offset", "pc", "kernel", "symbol", "source", "inlined"),
-    *("what", "struct", "field", "role"),
-    *(f.name for f in fields(Counts)),
-    *("hitm", "hitm_per_op"),
-]

@@ -7,21 +7,25 @@ They are read from entries of a program's debug information (`contended.profile.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from math import prod
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from contended.errors import UsageError
 
 RECORDS = ("DW_TAG_structure_type", "DW_TAG_union_type")
 _TYPEDEF = "DW_TAG_typedef"
 _THROUGH = (_TYPEDEF, "DW_TAG_const_type", "DW_TAG_volatile_type", "DW_TAG_atomic_type")
+_ARRAY, _POINTER = "DW_TAG_array_type", "DW_TAG_pointer_type"
+_VOID: Any = SimpleNamespace(tag="void", attributes={})  # which has no entry
 _UNION = 4  # of more members at one byte not all are named
 
+_Path = tuple[str, ...]
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A member of a struct, with those of unnamed members as its own: bytes from `offset` on."""
+
+class StructMember(NamedTuple):
+    """A member of a struct: `size` bytes from `offset` on."""
 
     name: str
     offset: int
@@ -29,66 +33,35 @@ class Field:
 
 
 class Type:
-    """The layout of a struct or union."""
+    """The layout of a struct or union, whose `size` is in bytes.
+
+    Members of its unnamed structs and unions are its own.
+    """
 
     def __init__(self, die: Any) -> None:
         self._die = die
         self.name = name_of(die)
-        self.size = int(die.attributes["DW_AT_byte_size"].value)  # bytes
+        self.size = int(value(die, "DW_AT_byte_size"))
 
-    def fields(self) -> tuple[Field, ...]:
-        """The members in order, those of unnamed structs and unions taken apart."""
-        return tuple(_fields(self._die, 0))
-
-    def field(self, path: str) -> Field:
-        """A member, as in "d_lockref" or "d_name.len".
-
-        Raises:
-            UsageError: there is none of that name.
-        """
-        base, die, size = 0, self._die, self.size
+    def field(self, path: str) -> StructMember:
+        """A member, as in "d_lockref" or "d_name.len"; raises UsageError if there is none."""
+        base, member, record = 0, None, self._die
         for part in path.split("."):
-            for name, offset, member in _members(die, 0) if die is not None else ():
-                if name == part:
-                    base += offset
-                    size = _size(member)
-                    die = behind(member)[0]
-                    die = die if die is not None and die.tag in RECORDS else None
-                    break
-            else:
-                raise UsageError(f"struct {self.name} has no member {path!r}")
-        return Field(path, base, size)
+            offset, member = self._member(record, part, path)
+            base += offset
+            record = behind(member)[0]
+        return StructMember(path, base, _size(member))
 
     def target(self, member: str) -> Type | None:
-        """The struct that a member points at; None if it is no pointer to one.
+        """The struct that a member (else UsageError) points at; None if it is no such pointer."""
+        pointer = behind(self._member(self._die, member, member)[1])[0]
+        return record_of(pointer) if pointer.tag == _POINTER else None
 
-        Raises:
-            UsageError: there is no member of that name.
-        """
-        for name, _, die in _members(self._die, 0):
-            if name == member:
-                pointer = behind(die)[0]
-                if pointer is None or pointer.tag != "DW_TAG_pointer_type":
-                    return None
-                plain = behind(pointer)[0]
-                whole = plain is not None and "DW_AT_byte_size" in plain.attributes
-                return Type(plain) if whole and plain.tag in RECORDS else None
-        raise UsageError(f"struct {self.name} has no member {member!r}")
-
-    def tail(self, offset: int) -> str:
-        """The member at an offset beyond the end, if the struct ends in an array without length."""
-        for name, start, die in _members(self._die, 0):
-            plain = behind(die)[0]
-            if plain is not None and plain.tag == "DW_TAG_array_type" and not _size(die):
-                inside = offset - start
-                element, alias = behind(plain)
-                size = _size(plain)
-                if inside >= 0 and size and element is not None:
-                    index, rest = divmod(inside, size)
-                    leaves = list(_into(element, rest, alias))
-                    path = (name, f"[{index}]", *(leaves[0][0] if leaves else ()))
-                    return ".".join(path).replace(".[", "[")
-        return ""
+    def _member(self, record: Any, name: str, path: str) -> tuple[int, Any]:
+        for known, offset, member in _members(record) if record.tag in RECORDS else ():
+            if known == name:
+                return offset, member
+        raise UsageError(f"struct {self.name} has no member {path!r}")
 
     def at(self, offset: int) -> str:
         """The member at an offset in bytes: "d_lockref.count", "d_iname[8]", "" for padding.
@@ -98,21 +71,31 @@ class Type:
         typedef, such as an atomic_t, is not taken apart.
         """
         paths = list(_leaves(self._die, offset))
-        exact = [path for path, start in paths if start == 0]
+        exact = [path for path, rest in paths if rest == 0]
         chosen = list(dict.fromkeys(exact or [path for path, _ in paths]))
-        if len(chosen) < 2:
-            return ".".join(chosen[0]).replace(".[", "[") if chosen else ""
-        common = posixpath.commonprefix(chosen)
-        if common:
-            return ".".join(common).replace(".[", "[")
+        if common := posixpath.commonprefix(chosen):
+            return _joined(common)
         every = list(dict.fromkeys(path[0] for path in chosen))
         return "/".join(every if len(every) <= _UNION else [*every[: _UNION - 1], "..."])
+
+    def tail(self, offset: int) -> str:
+        """The member at an offset beyond the end, if the struct ends in an array without length."""
+        for name, start, member in _members(self._die):
+            if behind(member)[0].tag == _ARRAY and not _size(member) and offset >= start:
+                return _joined((name, *next(_into(member, offset - start))[0]))
+        return ""
+
+
+def value(die: Any, attribute: str, otherwise: Any = None) -> Any:
+    """The value of an attribute ("DW_AT_...") of an entry, or what it is if there is none."""
+    found = die.attributes.get(attribute)
+    return otherwise if found is None else found.value
 
 
 def name_of(die: Any) -> str:
     """The name of an entry; empty if it has none."""
-    label = die.attributes.get("DW_AT_name")
-    return label.value.decode(errors="replace") if label is not None else ""
+    name: bytes = value(die, "DW_AT_name", b"")
+    return name.decode(errors="replace")
 
 
 def behind(die: Any) -> tuple[Any, bool]:
@@ -123,105 +106,77 @@ def behind(die: Any) -> tuple[Any, bool]:
         alias |= die.tag == _TYPEDEF
         if die.tag not in _THROUGH:
             return die, alias
-    return None, alias
+    return _VOID, alias
+
+
+def record_of(die: Any) -> Type | None:
+    """The struct that an entry's type is; None if it is none, or only declared."""
+    plain, _ = behind(die)
+    known = plain.tag in RECORDS and "DW_AT_byte_size" in plain.attributes
+    return Type(plain) if known else None
+
+
+def _joined(path: Sequence[str]) -> str:
+    return ".".join(path).replace(".[", "[")
 
 
 def _lengths(array: Any) -> list[int]:
-    found = []
-    for part in array.iter_children():
-        if part.tag == "DW_TAG_subrange_type":
-            if "DW_AT_count" in part.attributes:
-                found.append(int(part.attributes["DW_AT_count"].value))
-            elif "DW_AT_upper_bound" in part.attributes:
-                found.append(int(part.attributes["DW_AT_upper_bound"].value) + 1)
-            else:
-                found.append(0)
-    return found
+    """The elements by dimension; 0 where none is told."""
+    return [
+        int(value(part, "DW_AT_count", value(part, "DW_AT_upper_bound", -1) + 1))
+        for part in array.iter_children()
+        if part.tag == "DW_TAG_subrange_type"
+    ]
 
 
 def _size(die: Any) -> int:
     """Bytes of what an entry has as its type."""
     plain, _ = behind(die)
-    if plain is None:
-        return 0
-    if plain.tag == "DW_TAG_array_type":
-        size = _size(plain)
-        for length in _lengths(plain):
-            size *= length
-        return size
-    if "DW_AT_byte_size" in plain.attributes:
-        return int(plain.attributes["DW_AT_byte_size"].value)
-    return 8 if plain.tag == "DW_TAG_pointer_type" else 0
+    if plain.tag == _ARRAY:
+        return _size(plain) * prod(_lengths(plain))
+    return int(value(plain, "DW_AT_byte_size", 8 if plain.tag == _POINTER else 0))
 
 
 def _covered(member: Any) -> int:
     """Bytes from a member's first one to its last: a bit field covers less than its type."""
-    where = member.attributes
-    if "DW_AT_data_bit_offset" not in where:
-        return _size(member)
-    first = int(where["DW_AT_data_bit_offset"].value) % 8
-    return (first + int(where["DW_AT_bit_size"].value) + 7) // 8
+    bits = value(member, "DW_AT_data_bit_offset")
+    return _size(member) if bits is None else (bits % 8 + value(member, "DW_AT_bit_size") + 7) // 8
 
 
-def _offset(member: Any) -> int:
-    attributes = member.attributes
-    if "DW_AT_data_bit_offset" in attributes:
-        return int(attributes["DW_AT_data_bit_offset"].value) // 8
-    place = attributes.get("DW_AT_data_member_location")
-    return int(place.value) if place is not None else 0
-
-
-def _members(record: Any, base: int) -> Iterator[tuple[str, int, Any]]:
+def _members(record: Any, base: int = 0) -> Iterator[tuple[str, int, Any]]:
     """Name, offset and entry of each member, those of unnamed members among them."""
     for member in record.iter_children():
         if member.tag != "DW_TAG_member":
             continue
-        offset = base + _offset(member)
-        if name_of(member):
-            yield name_of(member), offset, member
-        else:
-            inner = behind(member)[0]
-            if inner is not None and inner.tag in RECORDS:
-                yield from _members(inner, offset)
+        bits = value(member, "DW_AT_data_bit_offset")
+        place = value(member, "DW_AT_data_member_location", 0) if bits is None else bits // 8
+        if name := name_of(member):
+            yield name, base + place, member
+        elif (inner := behind(member)[0]).tag in RECORDS:
+            yield from _members(inner, base + place)
 
 
-def _fields(record: Any, base: int) -> Iterator[Field]:
-    for name, offset, member in _members(record, base):
-        yield Field(name, offset, _size(member))
-
-
-def _leaves(record: Any, offset: int) -> Iterator[tuple[tuple[str, ...], int]]:
+def _leaves(record: Any, offset: int) -> Iterator[tuple[_Path, int]]:
     """The innermost members over a byte: their paths, and how far in them the byte is."""
-    for name, start, member in _members(record, 0):
+    for name, start, member in _members(record):
         inside = offset - start
-        plain, alias = behind(member)
-        if plain is None or not 0 <= inside < _covered(member):
-            continue
-        for path, rest in _into(plain, inside, alias):
-            yield (name, *path), rest
+        if 0 <= inside < _covered(member):
+            for path, rest in _into(member, inside):
+                yield (name, *path), rest
 
 
-def _into(plain: Any, inside: int, alias: bool) -> Iterator[tuple[tuple[str, ...], int]]:
-    if plain.tag == "DW_TAG_array_type":
-        lengths = _lengths(plain)
-        element, named = behind(plain)
-        size = _size(plain)
-        if not size or element is None:
-            yield (), inside
-            return
+def _into(die: Any, inside: int) -> Iterator[tuple[_Path, int]]:
+    """The leaves over a byte of an entry's type; one that goes by a typedef is one itself."""
+    plain, alias = behind(die)
+    if plain.tag == _ARRAY and (size := _size(plain)):
         number, rest = divmod(inside, size)
-        index = []
-        for length in reversed(lengths):
-            number, last = divmod(number, length or 1)
-            index.append(f"[{last}]")
-        for path, left in _into(element, rest, named):
-            yield (*reversed(index), *path), left
+        index: list[str] = []
+        for length in reversed(_lengths(plain)):
+            number, last = divmod(number, length) if length else (0, number)
+            index.insert(0, f"[{last}]")
+        for path, left in _into(plain, rest):
+            yield (*index, *path), left
     elif plain.tag in RECORDS and not alias:
-        found = False
-        for path, rest in _leaves(plain, inside):
-            found = True
-            yield path, rest
-        if not found:
-            yield ("(padding)",), 0
+        yield from list(_leaves(plain, inside)) or [(("(padding)",), 0)]
     else:
         yield (), inside

@@ -13,14 +13,16 @@ A guest that is to be read is booted with `slab_nomerge`, or caches of one size 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from contextlib import suppress
+from functools import cache, cached_property
+from typing import NamedTuple
 
 from contended.errors import UsageError
+from contended.profile.coherence import Thing
 from contended.profile.dwarf import Image
 from contended.profile.layouts import Type
-from contended.profile.memory import CACHES, NEAR, Memory, Structs, Unreadable
-from contended.profile.thing import Thing
+from contended.profile.memory import CACHES, NEAR, GuestMemory, Structs, Unmapped
+from contended.profile.symbolize import variable
 
 _KERNEL_MAP = 0xFFFFFFFF80000000  # __START_KERNEL_map
 _VMEMMAP = 0xFFFFEA0000000000
@@ -33,35 +35,42 @@ _SECTION_PAGES = (1 << 27) // _PAGE
 _SECTION_FLAGS, _HAS_MAP = 0x3F, 0x2
 _SECTIONS = 64  # of these is looked which have an array of struct page: 8 GiB
 # include/linux/page-flags.h: a page has a type if the top bits are set and the type's bit is not.
-_TYPED, _BUDDY, _TABLE = 0xF0000000, 0x80, 0x200
+_TYPED = 0xF0000000
+_TYPES = {"page table": 0x200, "free": 0x80}
 
 # What the super block of a file system points at with s_fs_info.
 _PRIVATE = {"tmpfs": "shmem_sb_info", "rootfs": "shmem_sb_info", "overlay": "ovl_fs"}
 
 
+class _Page(NamedTuple):
+    kind: str
+    start: int = 0  # of a slab: the physical address of its first page
+    cache: int = 0  # of a slab: the address of its struct kmem_cache
+
+
+class _Cache(NamedTuple):
+    name: str
+    size: int  # bytes from object to object
+    object_size: int
+    red_zone: int  # bytes before each object
+    type: Type | None
+
+
 class Resolver:
-    """Tells what physical addresses of a waiting guest are.
+    """Tells what physical addresses of a waiting guest with so many CPUs are."""
 
-    Args:
-        image: The kernel that it runs.
-        memory: Its memory.
-        vcpus: How many CPUs it has.
-    """
-
-    def __init__(self, image: Image, memory: Memory, vcpus: int) -> None:
+    def __init__(self, image: Image, memory: GuestMemory, vcpus: int) -> None:
         self._image = image
         self._guest = Structs(image, memory)
         self._vcpus = vcpus
-        self._pages: dict[int, _Page] = {}
-        self._caches: dict[int, _Cache] = {}
-        self._labels: dict[int, tuple[str, str]] = {}
+        self._page = cache(self._read_page)
+        self._cache = cache(self._read_cache)
+        self._label = cache(self._read_label)
 
     def at(self, physical: int, virtual: int = 0) -> Thing:
         """What the byte at a physical address is; kind "unknown" if it cannot be told.
 
-        Args:
-            physical: The address.
-            virtual: One at which it was seen, which tells what pages of the kernel are for.
+        A virtual address at which it was seen tells what pages of the kernel are for.
         """
         try:
             return (
@@ -70,117 +79,84 @@ class Resolver:
                 or self._by_place(virtual)
                 or self._in_page(physical)
             )
-        except (Unreadable, UsageError):
+        except (Unmapped, UsageError):
             return Thing("unknown")
 
     # The kernel's image
 
     def _variable(self, physical: int) -> Thing | None:
         address = physical - self._guest.base("phys_base", 0) + _KERNEL_MAP
-        image = self._image
-        if not image.symbol("_text").address <= address < image.symbol("_end").address:
-            return None
         # what the kernel needed only to start was given away since
-        if image.has("__init_end") and (
-            image.symbol("__init_begin").address <= address < image.symbol("__init_end").address
-        ):
+        away = self._image.has("__init_end") and self._within("__init_begin", address, "__init_end")
+        if away or not self._within("_text", address, "_end"):
             return None
         # between the sections are pages that the kernel has given away as well
-        return self._symbol(address, "variable", "")
+        return variable(self._image, address)
 
-    def _symbol(self, address: int, kind: str, label: str) -> Thing | None:
-        symbol = self._image.symbol_at(address)
-        if symbol is None:
-            return None
-        offset = address - symbol.address
-        layout = self._image.variable(symbol.name)
-        field = layout.at(offset) if layout and offset < layout.size else ""
-        struct = layout.name if layout else ""
-        return Thing(kind, symbol.name, struct, offset, field, symbol.address, label)
+    def _within(self, start: str, address: int, end: str) -> bool:
+        return self._image.symbol(start).address <= address < self._image.symbol(end).address
 
     def _per_cpu(self, physical: int) -> Thing | None:
         image = self._image
         if not image.has("__per_cpu_end"):
             return None  # a kernel for one CPU
-        direct = physical + self._guest.direct
+        size = end = image.symbol("__per_cpu_end").address
+        if image.has("pcpu_unit_size"):
+            size = self._guest.number(image.symbol("pcpu_unit_size").address, 4)
         for cpu, base in enumerate(self._areas):
-            offset = direct - base
-            if 0 <= offset < self._area_size:
-                where = f"of CPU {cpu}"
-                if offset < image.symbol("__per_cpu_end").address:
-                    found = self._symbol(offset, "per-cpu", where)
-                    if found:
-                        return found
-                return Thing("per-cpu", "per-cpu memory", offset=offset, object=base, label=where)
+            offset = physical + self._guest.direct - base
+            if 0 <= offset < size:
+                label = f"of CPU {cpu}"
+                found = variable(image, offset, "per-cpu", label) if offset < end else None
+                return found or Thing("per-cpu", "per-cpu memory", "", offset, "", base, label)
         return None
 
     @cached_property
     def _areas(self) -> list[int]:
         table = self._image.symbol("__per_cpu_offset").address
-        areas = [self._guest.word(table + 8 * cpu) for cpu in range(self._vcpus)]
+        areas = [self._guest.number(table + 8 * cpu) for cpu in range(self._vcpus)]
         # of a CPU that never came up the entry still points at the initial data
         return [area for area in areas if area < _KERNEL_MAP]
-
-    @cached_property
-    def _area_size(self) -> int:
-        if self._image.has("pcpu_unit_size"):
-            return self._guest.number(self._image.symbol("pcpu_unit_size").address, 4)
-        return self._image.symbol("__per_cpu_end").address
 
     # Places in the kernel's address space: Documentation/x86/x86_64/mm.rst
 
     def _by_place(self, virtual: int) -> Thing | None:
-        described = self._described(virtual)
-        if described is not None:
-            layout = self._guest.type("page")
-            number, offset = described
-            kind = self._look(number).kind
-            start = virtual - offset
-            return Thing(
-                "struct page", "page", "page", offset, layout.at(offset), start, f"of a {kind}"
-            )
         vmemmap = self._guest.base("vmemmap_base", _VMEMMAP)
         vmalloc = self._guest.base("vmalloc_base", _VMALLOC)
+        layout = self._guest.type("page")
+        arrays = [(first, base, _SECTION_PAGES) for first, base in self._maps]
+        for first, base, pages in [*arrays, (0, vmemmap, _VMEMMAP_SIZE // layout.size)]:
+            number, offset = divmod(virtual - base, layout.size)
+            if first <= number < first + pages:
+                field, label = layout.at(offset), f"of a {self._page(number).kind}"
+                return Thing("struct page", "page", "page", offset, field, virtual - offset, label)
         if vmalloc <= virtual < vmemmap:
-            return Thing("vmalloc", offset=virtual % _PAGE, object=virtual & ~(_PAGE - 1))
-        if _ENTRY <= virtual < _ENTRY_END:
-            return Thing("entry area", offset=virtual % _PAGE, object=virtual & ~(_PAGE - 1))
-        return None
+            return _by_page("vmalloc", virtual)
+        return _by_page("entry area", virtual) if _ENTRY <= virtual < _ENTRY_END else None
 
     # Pages
 
     def _in_page(self, physical: int) -> Thing:
-        page = self._page(physical)
+        page = self._page(physical // _PAGE)
         if page.cache:
             return self._slab(physical, page)
-        owner = self._owner(physical + self._guest.direct)
-        return owner or Thing(page.kind, offset=physical % _PAGE, object=physical & ~(_PAGE - 1))
+        return self._owner(physical + self._guest.direct) or _by_page(page.kind, physical)
 
-    def _page(self, physical: int) -> _Page:
-        number = physical // _PAGE
-        if number not in self._pages:
-            self._pages[number] = self._look(number)
-        return self._pages[number]
-
-    def _look(self, number: int) -> _Page:
-        layout = self._guest.type("page")
-        head = own = self._map(number // _SECTION_PAGES) + number * layout.size
-        link = self._guest.member(own, layout, "compound_head")
+    def _read_page(self, number: int) -> _Page:
+        size = self._guest.type("page").size
+        head = own = self._map(number // _SECTION_PAGES) + number * size
+        link = self._guest.member("page", own, "compound_head")
         if link & 1:
             head = link - 1
-        first = number - (own - head) // layout.size
-        if self._guest.member(head, layout, "flags") >> self._image.enumerator("PG_slab") & 1:
-            cache = self._guest.member(head, self._guest.type("slab"), "slab_cache")
-            return _Page("slab", first * _PAGE, cache)
-        kind = self._guest.member(head, layout, "page_type")
-        mapping = self._guest.member(head, layout, "mapping")
-        if kind & (_TYPED | _TABLE) == _TYPED:
-            return _Page("page table", first * _PAGE)
-        if kind & (_TYPED | _BUDDY) == _TYPED:
-            return _Page("free", first * _PAGE)
-        if mapping & 1:
-            return _Page("user", first * _PAGE)
-        return _Page("page cache" if mapping else "kernel page", first * _PAGE)
+        if self._guest.member("page", head, "flags") >> self._image.enumerator("PG_slab") & 1:
+            first = number - (own - head) // size
+            return _Page("slab", first * _PAGE, self._guest.member("slab", head, "slab_cache"))
+        typed = self._guest.member("page", head, "page_type")
+        for kind, bit in _TYPES.items():
+            if typed & (_TYPED | bit) == _TYPED:
+                return _Page(kind)
+        mapping = self._guest.member("page", head, "mapping")
+        return _Page("user" if mapping & 1 else "page cache" if mapping else "kernel page")
 
     def _map(self, section: int) -> int:
         """Where page 0 would be described if a section's array of struct page went back to it.
@@ -191,12 +167,12 @@ class Resolver:
         table = self._image.symbol("mem_section") if self._image.has("mem_section") else None
         if table is None or table.size != 8:
             return self._guest.base("vmemmap_base", _VMEMMAP)
-        layout = self._guest.type("mem_section")
-        root, index = divmod(section, _PAGE // layout.size)
-        entries = self._guest.word(self._guest.word(table.address) + 8 * root)
-        entry = self._guest.member(entries + index * layout.size, layout, "section_mem_map")
+        size = self._guest.type("mem_section").size
+        root, index = divmod(section, _PAGE // size)
+        entries = self._guest.number(self._guest.number(table.address) + 8 * root)
+        entry = self._guest.member("mem_section", entries + index * size, "section_mem_map")
         if not entry & _HAS_MAP:
-            raise Unreadable(f"there is no memory in section {section}")
+            raise Unmapped(f"there is no memory in section {section}")
         return entry & ~_SECTION_FLAGS
 
     @cached_property
@@ -204,155 +180,101 @@ class Resolver:
         """The first page of each section, and its `_map`."""
         found = []
         for section in range(_SECTIONS):
-            try:
+            with suppress(Unmapped):
                 found.append((section * _SECTION_PAGES, self._map(section)))
-            except Unreadable:
-                continue
         return found
 
-    def _described(self, virtual: int) -> tuple[int, int] | None:
-        """The number of the page whose struct page is at an address, and the offset in that."""
-        size = self._guest.type("page").size
-        for first, base in self._maps:
-            number, offset = divmod(virtual - base, size)
-            if first <= number < first + _SECTION_PAGES:
-                return number, offset
-        vmemmap = self._guest.base("vmemmap_base", _VMEMMAP)
-        if vmemmap <= virtual < vmemmap + _VMEMMAP_SIZE:
-            return divmod(virtual - vmemmap, size)
-        return None
-
     def _slab(self, physical: int, page: _Page) -> Thing:
-        cache = self._cache(page.cache)
-        inside = physical - page.start
-        offset = inside % cache.size - cache.red_zone
+        slab = self._cache(page.cache)
+        offset = (physical - page.start) % slab.size - slab.red_zone
         address = physical - offset + self._guest.direct
-        struct = cache.type.name if cache.type else ""
-        if not 0 <= offset < cache.object_size:
-            return Thing("slab", cache.name, "", offset, "", address, "between objects")
-        if cache.type is None:
+        struct = slab.type.name if slab.type else ""
+        if not 0 <= offset < slab.object_size:
+            return Thing("slab", slab.name, "", offset, "", address, "between objects")
+        if slab.type is None:
             owner = self._owner(physical + self._guest.direct)
-            return owner or Thing("slab", cache.name, "", offset, "", address)
-        field = cache.type.at(offset)
-        label, role = self._label(struct, address)
-        return Thing("slab", cache.name, struct, offset, field, address, label, role)
+            return owner or Thing("slab", slab.name, "", offset, "", address)
+        where = struct, offset, slab.type.at(offset), address
+        return Thing("slab", slab.name, *where, *self._label(struct, address))
 
-    def _cache(self, address: int) -> _Cache:
-        if address not in self._caches:
-            layout = self._guest.type("kmem_cache")
-            name = self._guest.text(self._guest.member(address, layout, "name"))
-            try:
-                red_zone = self._guest.member(address, layout, "red_left_pad")
-            except UsageError:  # only with CONFIG_SLUB_DEBUG
-                red_zone = 0
-            struct, near = CACHES.get(name, (name, NEAR))
-            try:
-                known = None if name.startswith("kmalloc") else self._image.type(struct, near)
-            except UsageError:
-                known = None
-            self._caches[address] = _Cache(
-                name=name,
-                size=self._guest.member(address, layout, "size"),
-                object_size=self._guest.member(address, layout, "object_size"),
-                red_zone=red_zone,
-                type=known,
-            )
-        return self._caches[address]
+    def _read_cache(self, address: int) -> _Cache:
+        name = self._guest.text(self._guest.member("kmem_cache", address, "name"))
+        size, object_size = (
+            self._guest.member("kmem_cache", address, each) for each in ("size", "object_size")
+        )
+        red_zone, known = 0, None
+        with suppress(UsageError):  # only with CONFIG_SLUB_DEBUG
+            red_zone = self._guest.member("kmem_cache", address, "red_left_pad")
+        if not name.startswith("kmalloc"):
+            with suppress(UsageError):
+                known = self._image.type(*CACHES.get(name, (name, NEAR)))
+        return _Cache(name, size, object_size, red_zone, known)
 
     # Things without a slab cache of their own, found from those that point at them
 
     def _owner(self, address: int) -> Thing | None:
-        for start, struct, label, role in self._owned:
-            layout = self._image.type(struct, "d_alloc")
-            if start <= address < start + layout.size:
-                offset = address - start
-                return Thing(
-                    "slab", "kmalloc", struct, offset, layout.at(offset), start, label, role
-                )
+        for start, struct, label in self._owned:
+            layout = self._guest.type(struct)
+            offset = address - start
+            if 0 <= offset < layout.size:
+                return Thing("slab", "kmalloc", struct, offset, layout.at(offset), start, label)
         return None
 
     @cached_property
-    def _owned(self) -> list[tuple[int, str, str, str]]:
-        """Super blocks and what file systems hang on them: address, struct, label, role."""
+    def _owned(self) -> list[tuple[int, str, str]]:
+        """Super blocks and what file systems hang on them: address, struct, file system."""
         found = []
         for block in self._guest.super_blocks():
-            try:
+            with suppress(Unmapped):
                 kind = self._guest.kind_of(block)
-                private = self._guest.member(block, self._guest.type("super_block"), "s_fs_info")
-            except Unreadable:
-                continue
-            found.append((block, "super_block", kind, ""))
-            struct = _PRIVATE.get(kind, "")
-            if private and struct and self._guest.has_type(struct):
-                found.append((private, struct, kind, ""))
+                private = self._guest.member("super_block", block, "s_fs_info")
+                found.append((block, "super_block", kind))
+                if private and kind in _PRIVATE:
+                    with suppress(UsageError):  # the kernel has no such struct
+                        self._guest.type(_PRIVATE[kind])
+                        found.append((private, _PRIVATE[kind], kind))
         return found
 
     @cached_property
-    def _roots(self) -> dict[int, str]:
+    def _roles(self) -> dict[int, str]:
         """Objects with a role, by address: of processes' root directories, of overlayfs."""
         roles: dict[int, str] = {}
-        try:
+        with suppress(Unmapped, UsageError):
             for task in self._guest.tasks():
                 roles |= dict.fromkeys(self._guest.root_of(task), "root")
-        except (Unreadable, UsageError):
-            pass
-        try:
-            for start, struct, _, _ in self._owned:
+        with suppress(Unmapped, UsageError):
+            for start, struct, _ in self._owned:
                 if struct == "ovl_fs":
-                    kept = self._guest.member(start, self._guest.type("ovl_fs"), "creator_cred")
-                    roles[kept] = "overlay"
-        except (Unreadable, UsageError):
-            pass
+                    roles[self._guest.member(struct, start, "creator_cred")] = "overlay"
         return roles
 
-    def _label(self, struct: str, address: int) -> tuple[str, str]:
-        if address not in self._labels:
-            try:
-                self._labels[address] = self._describe(struct, address)
-            except (Unreadable, UsageError):
-                self._labels[address] = "", ""
-        return self._labels[address]
+    def _read_label(self, struct: str, address: int) -> tuple[str, str]:
+        """Which of its kind an object is, and its role."""
+        try:
+            return self._describe(struct, address)
+        except (Unmapped, UsageError):
+            return "", ""
 
     def _describe(self, struct: str, address: int) -> tuple[str, str]:
-        role = self._roots.get(address, "")
+        guest, role = self._guest, self._roles.get(address, "")
         if struct == "dentry":
-            layout = self._guest.type("dentry")
-            kind = self._guest.kind_of(self._guest.member(address, layout, "d_sb"))
-            return f'"{self._guest.dentry_name(address)}" of {kind}', role
+            kind = guest.kind_of(guest.member("dentry", address, "d_sb"))
+            return f'"{guest.dentry_name(address)}" of {kind}', role
         if struct == "mount":
-            where = self._guest.member(address, self._guest.mount, "mnt_mountpoint")
-            return f'mounted on "{self._guest.dentry_name(where)}"', role
+            where = guest.member("mount", address, "mnt_mountpoint")
+            return f'mounted on "{guest.dentry_name(where)}"', role
         if struct == "cred":
             return "kept by overlayfs" if role == "overlay" else "", role
         if struct == "file":
-            path = self._guest.member(address, self._guest.type("file"), "f_path.dentry")
-            return f'"{self._guest.dentry_name(path)}"', ""
+            return f'"{guest.dentry_name(guest.member("file", address, "f_path.dentry"))}"', ""
         if struct == "task_struct":
-            name = self._guest.type("task_struct").field("comm").offset
-            return self._guest.text(address + name), ""
-        layout = self._image.type(struct)
-        inode = next((f.offset for f in layout.fields() if f.name == "vfs_inode"), None)
-        if struct == "inode":
-            inode = 0
-        if inode is None:
-            return "", ""
-        own = self._guest.type("inode")
-        number = self._guest.member(address + inode, own, "i_ino")
-        kind = self._guest.kind_of(self._guest.member(address + inode, own, "i_sb"))
-        return f"inode {number} of {kind}", self._roots.get(address + inode, "")
+            return guest.text(address + guest.type(struct).field("comm").offset), ""
+        if struct != "inode":
+            address += self._image.type(struct).field("vfs_inode").offset
+        number = guest.member("inode", address, "i_ino")
+        kind = guest.kind_of(guest.member("inode", address, "i_sb"))
+        return f"inode {number} of {kind}", self._roles.get(address, "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    kind: str
-    start: int  # physical address of its first page
-    cache: int = 0  # of a slab: the address of its struct kmem_cache
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cache:
-    name: str
-    size: int  # bytes from object to object
-    object_size: int
-    red_zone: int  # bytes before each object
-    type: Type | None
+def _by_page(kind: str, address: int) -> Thing:
+    return Thing(kind, offset=address % _PAGE, object=address - address % _PAGE)

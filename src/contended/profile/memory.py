@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from contextlib import suppress
 from typing import Any, Protocol
 
-from contended.errors import ContendedError, UsageError
+from contended.errors import ContendedError
 from contended.profile.dwarf import Image
 from contended.profile.layouts import Type
 
 _PAGE_OFFSET = 0xFFFF888000000000  # where the variables of a 5-level kernel do not say otherwise
-_TASKS = 1024  # a guard: the list is the guest's
+_LISTED = 4096  # a guard: lists are the guest's
 _TEXT = 64  # bytes of a name that are read
 _BLOCK = 256  # bytes that are asked for at a time; never across a page
 
@@ -29,7 +29,6 @@ CACHES: Mapping[str, tuple[str, str]] = {
     "fs_cache": ("fs_struct", "copy_fs_struct"),
     "inode_cache": ("inode", "d_alloc"),
     "kernfs_node_cache": ("kernfs_node", "kernfs_get"),
-    "mm_struct": ("mm_struct", "kmem_cache_alloc"),
     "mnt_cache": ("mount", "mntput"),
     "ovl_inode": ("ovl_inode", "ovl_permission"),
     "pid": ("pid", "alloc_pid"),
@@ -40,37 +39,33 @@ CACHES: Mapping[str, tuple[str, str]] = {
     "sighand_cache": ("sighand_struct", "copy_fs_struct"),
     "signal_cache": ("signal_struct", "copy_fs_struct"),
     "sock_inode_cache": ("socket_alloc", "sock_alloc"),
-    "task_struct": ("task_struct", "kmem_cache_alloc"),
     "uid_cache": ("user_struct", "alloc_uid"),
-    "vm_area_struct": ("vm_area_struct", "kmem_cache_alloc"),
 }
 NEAR = "kmem_cache_alloc"
+_NEAR = {
+    **dict.fromkeys(("dentry", "super_block", "fs_struct"), "d_alloc"),
+    "mount": "mntput",
+    "ovl_fs": "ovl_permission",
+}
 
 
-class Memory(Protocol):
-    """A guest's memory by kernel virtual address."""
-
-    def read(self, address: int, size: int) -> bytes:
-        """`size` bytes.
-
-        Raises:
-            Unreadable: nothing is mapped there.
-        """
-        ...
-
-
-class Unreadable(ContendedError):
+class Unmapped(ContendedError):
     """An address of the guest that is not mapped."""
 
 
+class GuestMemory(Protocol):
+    """A guest's memory by kernel virtual address."""
+
+    def read(self, address: int, size: int) -> bytes:
+        """`size` bytes; raises Unmapped if nothing is mapped there."""
+        ...
+
+
 class Monitor:
-    """A guest's memory through QEMU's monitor.
+    """A guest's memory through QEMU's monitor, asked with `qmp`, as `Machine.qmp` is.
 
     A question takes a millisecond and the guest waits, so what was read once is remembered: make
     a new one after the guest has run again.
-
-    Args:
-        qmp: Sends a QMP command, as `Machine.qmp` does.
     """
 
     def __init__(self, qmp: Callable[..., Any]) -> None:
@@ -79,10 +74,9 @@ class Monitor:
 
     def read(self, address: int, size: int) -> bytes:
         """`size` bytes."""
-        first = address // _BLOCK
-        last = (address + size - 1) // _BLOCK
-        data = b"".join(self._block(number * _BLOCK) for number in range(first, last + 1))
-        return data[address - first * _BLOCK :][:size]
+        first = address - address % _BLOCK
+        data = b"".join(map(self._block, range(first, address + size, _BLOCK)))
+        return data[address - first :][:size]
 
     def _block(self, address: int) -> bytes:
         if address not in self._blocks:
@@ -92,117 +86,79 @@ class Monitor:
             # "ffff888000000000: 0x0000000000000001 0x0000000000000002", two words in a line
             words = re.findall(r" 0x([0-9a-f]{16})\b", str(text))
             if len(words) != _BLOCK // 8:
-                raise Unreadable(f"cannot read the guest's memory at {address:#x}")
+                raise Unmapped(f"cannot read the guest's memory at {address:#x}")
             self._blocks[address] = b"".join(int(w, 16).to_bytes(8, "little") for w in words)
         return self._blocks[address]
 
 
 class Structs:
-    """The structs in a guest's memory.
+    """The structs in the memory of a guest that runs the kernel `image`."""
 
-    Args:
-        image: The kernel that it runs.
-        memory: Its memory.
-    """
-
-    def __init__(self, image: Image, memory: Memory) -> None:
+    def __init__(self, image: Image, memory: GuestMemory) -> None:
         self._image = image
         self._memory = memory
-        self._bases: dict[str, int] = {}
 
     def super_blocks(self) -> Iterator[int]:
         """The addresses of all super blocks."""
-        if not self._image.has("super_blocks"):
-            return
-        layout = self.type("super_block")
-        link = layout.field("s_list").offset
-        head = self._image.symbol("super_blocks").address
-        try:
-            at = self.word(head)
-            for _ in range(4096):  # a guard: the list is the guest's
-                if at == head:
-                    return
-                yield at - link
-                at = self.word(at)
-        except Unreadable:
-            return
+        if self._image.has("super_blocks"):
+            link = self.type("super_block").field("s_list").offset
+            with suppress(Unmapped):
+                yield from self._listed(self._image.symbol("super_blocks").address, link)
 
     def tasks(self) -> Iterator[int]:
         """Processes, from the first on."""
         link = self.type("task_struct").field("tasks").offset
-        head = self._image.symbol("init_task").address + link
-        at = self.word(head)
-        for _ in range(_TASKS):
+        yield from self._listed(self._image.symbol("init_task").address + link, link)
+
+    def _listed(self, head: int, link: int) -> Iterator[int]:
+        """The structs of a list, which are chained up by what lies `link` bytes into each."""
+        at = self.number(head)
+        for _ in range(_LISTED):
             if at == head:
                 return
             yield at - link
-            at = self.word(at)
+            at = self.number(at)
 
     def root_of(self, task: int) -> tuple[int, ...]:
         """A process's root: dentry, mount and inode. It may differ by mount namespace."""
-        fs = self.member(task, self.type("task_struct"), "fs")
+        fs = self.member("task_struct", task, "fs")
         if not fs:
             return ()  # it is ending
-        layout = self.type("fs_struct")
-        dentry = self.member(fs, layout, "root.dentry")
-        mount = self.member(fs, layout, "root.mnt") - self.mount.field("mnt").offset
-        return dentry, mount, self.member(dentry, self.type("dentry"), "d_inode")
+        dentry = self.member("fs_struct", fs, "root.dentry")
+        mount = self.member("fs_struct", fs, "root.mnt") - self.type("mount").field("mnt").offset
+        return dentry, mount, self.member("dentry", dentry, "d_inode")
 
     def dentry_name(self, address: int) -> str:
         """The name of the dentry at an address."""
-        return self.text(self.member(address, self.type("dentry"), "d_name.name"))
+        return self.text(self.member("dentry", address, "d_name.name"))
 
     def kind_of(self, super_block: int) -> str:
         """The file system's type of the super block at an address."""
-        kind = self.member(super_block, self.type("super_block"), "s_type")
-        return self.text(self.member(kind, self.type("file_system_type"), "name"))
+        kind = self.member("super_block", super_block, "s_type")
+        return self.text(self.member("file_system_type", kind, "name"))
 
     def type(self, name: str) -> Type:
         """A struct of the kernel, found fast: beside a function that uses it."""
-        near = "d_alloc" if name in ("dentry", "super_block", "fs_struct") else NEAR
-        near = CACHES.get(name, ("", near))[1]
-        if name == "ovl_fs":
-            near = "ovl_permission"
-        return self._image.type(name, near)
+        return self._image.type(name, _NEAR.get(name, NEAR))
 
-    @cached_property
-    def mount(self) -> Type:
-        """The kernel's `struct mount`."""
-        return self._image.type("mount", "mntput")
-
-    def has_type(self, name: str) -> bool:
-        """Whether the kernel has such a struct."""
-        try:
-            self.type(name)
-        except UsageError:
-            return False
-        return True
-
-    @cached_property
+    @property
     def direct(self) -> int:
         """Where all of the physical memory is mapped."""
         return self.base("page_offset_base", _PAGE_OFFSET)
 
     def base(self, variable: str, otherwise: int) -> int:
         """What a variable of the kernel holds; `otherwise` if there is no such variable."""
-        if variable not in self._bases:
-            known = self._image.has(variable)
-            address = self._image.symbol(variable).address if known else 0
-            self._bases[variable] = self.word(address) if known else otherwise
-        return self._bases[variable]
+        known = self._image.has(variable)
+        return self.number(self._image.symbol(variable).address) if known else otherwise
 
-    def member(self, address: int, layout: Type, path: str) -> int:
+    def member(self, struct: str, address: int, path: str) -> int:
         """The value of a member, as in "root.dentry", of the struct at an address."""
-        field = layout.field(path)
+        field = self.type(struct).field(path)
         return self.number(address + field.offset, field.size)
 
-    def number(self, address: int, size: int) -> int:
+    def number(self, address: int, size: int = 8) -> int:
         """An unsigned number of `size` bytes."""
         return int.from_bytes(self._memory.read(address, size), "little")
-
-    def word(self, address: int) -> int:
-        """Eight bytes."""
-        return self.number(address, 8)
 
     def text(self, address: int) -> str:
         """A text, what cannot be printed as "?"."""

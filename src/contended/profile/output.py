@@ -6,16 +6,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from contended import records
 from contended.errors import ContendedError
+from contended.profile.coherence import Count, Counts
 
 ABI = 1
 
-Count = Annotated[int, Field(ge=0)]
 Mode = Literal["system", "user"]
 
 
@@ -37,17 +37,14 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Cpu:
-    """What one vCPU (in user mode: one thread) did in the region.
+class CpuRow:
+    """What one vCPU (in user mode: one thread) did in the region, as in `coherence.Counts`.
 
     Attributes:
         ops: Operations that it marked as done.
         instructions: Executed; each iteration of a string instruction is one.
         loads: Loads from memory, not from devices.
         stores: Stores; an atomic read-modify-write is one store.
-        hitm_loads: Loads that found the line modified in another cache.
-        hitm_stores: Stores that did.
-        invalidations: Stores that took unmodified copies away from other caches.
         waits: How often it waited for the slower ones.
         escapes: How often it went on because nobody made progress.
     """
@@ -64,46 +61,29 @@ class Cpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineRow(Counts):
     """A cache line that moved between caches, with all accesses to it in the region.
 
-    Attributes:
-        address: Of its first byte: physical in system mode, virtual in user mode.
-        vaddr: A virtual address that it was seen at, the kernel's if there was one.
+    The address of its first byte is physical in system mode and virtual in user mode; `vaddr` is a
+    virtual address that it was seen at, the kernel's if there was one.
     """
 
     address: Count
     vaddr: Count
-    loads: Count
-    stores: Count
-    hitm_loads: Count
-    hitm_stores: Count
-    invalidations: Count
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """One instruction at one offset of a line, where something happened to it.
+class SiteRow(Counts):
+    """The instruction at `pc`, with its access `offset` bytes into the line of index `line`.
 
     Its loads and stores are those to which something happened, and, once the line has seen 32
     events, all others; so they are at least the events, and on a contended line nearly all.
-
-    Attributes:
-        line: Index into the region's lines.
-        offset: Bytes from the line's first byte to the first byte accessed.
-        pc: The instruction's virtual address.
-        kernel: Whether that is in the kernel's half.
     """
 
     line: Count
     offset: Count
     pc: Count
     kernel: bool
-    loads: Count
-    stores: Count
-    hitm_loads: Count
-    hitm_stores: Count
-    invalidations: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +96,9 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """What the counting cost.
+    """What the counting cost: lines touched, and memory for their states and for their sites.
 
-    Attributes:
-        lines: Lines touched.
-        line_bytes: Memory for their states.
-        site_bytes: Memory for what instructions did to shared lines.
-        fixed_bytes: Address space of the table that finds a line.
+    `fixed_bytes` is the address space of the table that finds a line.
     """
 
     lines: Count
@@ -136,9 +112,9 @@ class Region:
     """One marked region; it is not `complete` if QEMU ended before the region did."""
 
     complete: bool
-    cpus: tuple[Cpu, ...]
-    lines: tuple[Line, ...]
-    sites: tuple[Site, ...]
+    cpus: tuple[CpuRow, ...]
+    lines: tuple[LineRow, ...]
+    sites: tuple[SiteRow, ...]
     directory: Directory
     pcs: tuple[Watched, ...]
 
@@ -154,8 +130,8 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What the plugin wrote.
+class PluginReport:
+    """What the plugin wrote, the regions in the order in which they ended.
 
     Attributes:
         abi: The version of this format.
@@ -165,7 +141,6 @@ class Report:
         vcpus: vCPUs, or the most threads that there were at a time.
         line: Bytes of a cache line.
         quantum: Instructions that a vCPU may be ahead; 0: any number.
-        regions: In the order in which they ended.
     """
 
     abi: Count
@@ -178,12 +153,8 @@ class Report:
     regions: tuple[Region, ...]
 
 
-def load(path: Path, *, regions: int = 1) -> Report:
-    """Read and check the plugin's report.
-
-    Args:
-        path: The file that `out` named.
-        regions: How many regions there must be at least, all of them complete.
+def load(path: Path, *, regions: int = 1) -> PluginReport:
+    """Read and check the plugin's report, which must have so many regions, all complete.
 
     Raises:
         BadReport: there is no report (QEMU was killed, or never loaded the plugin), it is damaged
@@ -209,19 +180,16 @@ def load(path: Path, *, regions: int = 1) -> Report:
     return report
 
 
-def parse(text: bytes) -> Report:
-    """Make a report of its JSON.
-
-    Raises:
-        BadReport: something is missing, unknown or of another type, or does not add up; or it is
-            another version's.
-    """
+def parse(text: bytes) -> PluginReport:
+    """Make a report of its JSON; raises BadReport if that is damaged or another version's."""
     try:
         found = json.loads(text)
         abi = found.get("abi") if isinstance(found, dict) else None
         if abi != ABI:
             raise BadReport(f"the profiler's report is of version {abi}, not {ABI}: build it again")
-        report: Report = records.adapter(Report).validate_json(text, strict=True, extra="forbid")
+        report: PluginReport = records.adapter(PluginReport).validate_json(
+            text, strict=True, extra="forbid"
+        )
         for region in report.regions:
             _check(region)
     except ValidationError as error:

@@ -13,9 +13,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from contended import cc, tree
 from contended.errors import ContendedError, UsageError
@@ -44,19 +44,10 @@ class NoPlugins(ContendedError):
     """There is no QEMU, or none that takes this plugin."""
 
 
-@dataclass(frozen=True, slots=True)
-class Qemu:
-    """A QEMU that can load plugins.
-
-    Attributes:
-        path: The program.
-        mode: Whether it runs kernels ("system") or programs ("user").
-        version: As it says, e.g. "7.2.22".
-        api: The newest version of the plugin interface that it speaks.
-    """
+class Qemu(NamedTuple):
+    """A QEMU that can load plugins, up to version `api` of their interface."""
 
     path: Path
-    mode: Mode
     version: str
     api: int
 
@@ -82,47 +73,38 @@ def find(mode: Mode = "system") -> Qemu:
 
 
 def ask(path: Path, mode: Mode) -> Qemu:
-    """Ask a given QEMU.
-
-    Raises:
-        NoPlugins: as for `find`.
-    """
-    said = _run([str(path), "--version"])
-    version = re.search(r"version (\d[\w.]*)", said)
+    """Ask a given QEMU, as `find` does."""
+    version = re.search(r"version (\d[\w.]*)", _run([str(path), "--version"]))
     if not version:
         raise NoPlugins(f"{path} does not say which version it is: is it QEMU?")
+    qemu = f"{path.name} {version[1]}"
     # A plugin that asks for too new an interface is refused with the number of the newest.
     value = _escape(_compiled("probe"))
     rest = ["-M", "none", "-display", "none"] if mode == "system" else ["/bin/true"]
     said = _run([str(path), "-plugin", value, *rest])
     newest = re.search(r"supports only up to version (\d+)", said)
     if not newest:
-        reason = (said.strip().splitlines() or ["it says nothing"])[-1]
         if mode == "user" and cc.is_static(path.read_bytes()):
             raise NoPlugins(
-                f"{path.name} {version[1]} loads no plugins since it is linked statically, as "
-                "Debian's is from 13 on: profile the kernel (contended c2c without --user), or "
-                "build QEMU's user mode with --enable-plugins"
+                f"{qemu} loads no plugins since it is linked statically, as Debian's is from 13 "
+                "on: profile the kernel (contended c2c without --user), or build QEMU's user mode "
+                "with --enable-plugins"
             )
+        reason = (said.strip().splitlines() or ["it says nothing"])[-1]
         raise NoPlugins(
-            f"{path.name} {version[1]} loads no plugins ({reason}): "
-            "use Debian's, or build QEMU with --enable-plugins"
+            f"{qemu} loads no plugins ({reason}): use Debian's, or build QEMU with --enable-plugins"
         )
     api = int(newest[1])
     if api not in KNOWN_APIS:
         raise NoPlugins(
-            f"{path.name} {version[1]} has version {api} of the plugin interface; "
+            f"{qemu} has version {api} of the plugin interface; "
             f"csrc/qemu/plugin_api.h knows {KNOWN_APIS[0]} to {KNOWN_APIS[-1]}"
         )
-    return Qemu(path, mode, version[1], api)
+    return Qemu(path, version[1], api)
 
 
 def build(qemu: Qemu) -> Path:
-    """The plugin for this QEMU, compiled unless it is in the cache.
-
-    Raises:
-        ContendedError: no compiler, or an error in the C; its output is attached as a note.
-    """
+    """The plugin for this QEMU, compiled unless it is in the cache."""
     return _compiled("coherence", f"-DCT_QEMU_API={qemu.api}")
 
 
@@ -169,7 +151,7 @@ def _escape(path: Path) -> str:
 
 def _run(command: Sequence[str]) -> str:
     try:
-        done = subprocess.run(
+        return subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -178,12 +160,11 @@ def _run(command: Sequence[str]) -> str:
             errors="replace",
             timeout=PROBE_S,
             check=False,
-        )
+        ).stdout
     except subprocess.TimeoutExpired as error:
         raise NoPlugins(f"{command[0]} does not answer within {PROBE_S} s") from error
     except OSError as error:
         raise NoPlugins(f"{command[0]} cannot be run: {error.strerror}") from error
-    return done.stdout
 
 
 def _compiled(name: str, *flags: str) -> Path:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Frames of many addresses; what an address means never changes for a build, so it is kept."""
+"""Names of addresses; what an address means never changes for a build, so frames are kept."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from contended.errors import ContendedError
+from contended.profile.coherence import Thing
 from contended.profile.dwarf import Image
 from contended.profile.units import Frame
 from contended.records import write_whole
@@ -18,39 +20,24 @@ _SCHEMA = 2  # raised whenever `Frame` or the way frames are found changes
 def frames(
     image: Image, pcs: Iterable[int], cache: Path | None = None
 ) -> dict[int, tuple[Frame, ...]]:
-    """The frames of many addresses.
+    """The frames of many addresses, kept by build id in the folder `cache` if there is one.
 
-    Args:
-        image: The program.
-        pcs: Instruction addresses.
-        cache: A folder for what was found, by build id; None remembers nothing. A folder that
-            cannot be written, or a damaged file in it, only costs time.
+    A folder that cannot be written, or a damaged file in it, only costs time.
     """
     file = cache / f"{image.build_id}.json" if cache else None
     known = _remembered(file) if file else {}
     wanted = sorted(set(pcs))
     fresh = {pc: image.frames(pc) for pc in wanted if pc not in known}
+    known |= fresh
     if file and fresh:
-        known.update(fresh)
         rows = {
             f"{pc:x}": [[f.function, f.file, f.line] for f in frames]
             for pc, frames in sorted(known.items())
         }
-        try:
+        with suppress(OSError, ContendedError):
             file.parent.mkdir(parents=True, exist_ok=True)
             write_whole(file, json.dumps({"schema": _SCHEMA, "frames": rows}))
-        except (OSError, ContendedError):
-            pass
-    return {pc: known.get(pc) or fresh[pc] for pc in wanted}
-
-
-def names(image: Image, pcs: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
-    """The functions that addresses are in, by the symbol table alone, which is quick."""
-    found: dict[int, tuple[Frame, ...]] = {}
-    for pc in pcs:
-        symbol = image.symbol_at(pc)
-        found[pc] = (Frame(symbol.name if symbol else "?", "", 0),)
-    return found
+    return {pc: known[pc] for pc in wanted}
 
 
 def _remembered(file: Path) -> dict[int, tuple[Frame, ...]]:
@@ -64,3 +51,20 @@ def _remembered(file: Path) -> dict[int, tuple[Frame, ...]]:
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def names(image: Image, pcs: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
+    """The functions that addresses are in, by the symbol table alone, which is quick."""
+    return {pc: (Frame(image.name_at(pc), "", 0),) for pc in pcs}
+
+
+def variable(image: Image, address: int, kind: str = "variable", label: str = "") -> Thing | None:
+    """The member of a global variable at an address; None if no symbol is there."""
+    symbol = image.symbol_at(address)
+    if symbol is None:
+        return None
+    offset = address - symbol.address
+    layout = image.variable(symbol.name)
+    field = layout.at(offset) if layout and offset < layout.size else ""
+    struct = layout.name if layout else ""
+    return Thing(kind, symbol.name, struct, offset, field, symbol.address, label)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from contended.profile.layouts import RECORDS, name_of
+from contended.profile.layouts import RECORDS, name_of, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,13 @@ class Unit:
 
     def frames(self, pc: int) -> tuple[Frame, ...]:
         """The source of an instruction, innermost first; one frame without a name if unknown."""
-        chain = self._chain(pc)
         file, line = self._line(pc)
         found = []
-        for die in reversed(chain):
+        for die in reversed(self._chain(pc)):
             found.append(Frame(self._function(die), file, line))
             if die.tag == "DW_TAG_inlined_subroutine":
-                where = die.attributes
-                file = (
-                    self._file(where["DW_AT_call_file"].value) if "DW_AT_call_file" in where else ""
-                )
-                line = where["DW_AT_call_line"].value if "DW_AT_call_line" in where else 0
+                file = self._file(value(die, "DW_AT_call_file", -1))
+                line = value(die, "DW_AT_call_line", 0)
         return tuple(found) or (Frame("", file, line),)
 
     def ranges(self, die: Any) -> list[tuple[int, int]]:
@@ -71,8 +67,7 @@ class Unit:
         return [(low, high.value if high.form == "DW_FORM_addr" else low + high.value)]
 
     def _listed(self, at: int) -> list[tuple[int, int]]:
-        top = self._unit.get_top_DIE().attributes
-        base = top["DW_AT_low_pc"].value if "DW_AT_low_pc" in top else 0
+        base = value(self._unit.get_top_DIE(), "DW_AT_low_pc", 0)
         rows: list[tuple[int, int]] = []
         for entry in self._dwarf.range_lists().get_range_list_at_offset(at, cu=self._unit):
             if hasattr(entry, "base_address"):
@@ -84,11 +79,8 @@ class Unit:
 
     @cached_property
     def _functions(self) -> list[tuple[int, int, Any]]:
-        rows: list[tuple[int, int, Any]] = []
-        for die in self.tops.values():
-            if die.tag == "DW_TAG_subprogram":
-                rows.extend((low, high, die) for low, high in self.ranges(die))
-        return rows
+        functions = [die for die in self.tops.values() if die.tag == "DW_TAG_subprogram"]
+        return [(low, high, die) for die in functions for low, high in self.ranges(die)]
 
     def _chain(self, pc: int) -> list[Any]:
         """The function at `pc` and what is inlined there, outermost first."""
@@ -97,28 +89,22 @@ class Unit:
         while inside is not None:
             if inside.tag != "DW_TAG_lexical_block":
                 chain.append(inside)
-            inside = next(
-                (
-                    die
-                    for die in inside.iter_children()
-                    if die.tag in ("DW_TAG_inlined_subroutine", "DW_TAG_lexical_block")
-                    and any(low <= pc < high for low, high in self.ranges(die))
-                ),
-                None,
+            inner = (
+                die
+                for die in inside.iter_children()
+                if die.tag in ("DW_TAG_inlined_subroutine", "DW_TAG_lexical_block")
+                and any(low <= pc < high for low, high in self.ranges(die))
             )
+            inside = next(inner, None)
         return chain
 
     def _function(self, die: Any) -> str:
         for _ in range(8):  # an instance refers to what it is one of, which may refer on
-            if "DW_AT_name" in die.attributes:
-                return name_of(die)
             for link in ("DW_AT_abstract_origin", "DW_AT_specification"):
-                if link in die.attributes:
+                if link in die.attributes and "DW_AT_name" not in die.attributes:
                     die = die.get_DIE_from_attribute(link)
                     break
-            else:
-                break
-        return ""
+        return name_of(die)
 
     @cached_property
     def _program(self) -> Any:
@@ -134,13 +120,13 @@ class Unit:
             state = entry.state
             if state is None:
                 continue
-            if state.end_sequence:
-                if addresses:
-                    sequences.append((addresses[0], state.address, addresses, rows))
-                addresses, rows = [], []
-            else:
+            if not state.end_sequence:
                 addresses.append(state.address)
                 rows.append((state.file, state.line))
+                continue
+            if addresses:
+                sequences.append((addresses[0], state.address, addresses, rows))
+            addresses, rows = [], []
         return sequences
 
     def _line(self, pc: int) -> tuple[str, int]:
@@ -151,36 +137,24 @@ class Unit:
         return "", 0
 
     def _file(self, number: int) -> str:
+        """The file of that number; empty if unknown.
+
+        "../fs/namei.c" and "/somewhere/linux/fs/namei.c" are both fs/namei.c to the reader, and
+        where somebody built a kernel is nobody's business.
+        """
         if not self._program:
             return ""
         header = self._program.header
-        new = header["version"] >= 5  # counts files from 0, and folders from the unit's own
-        entries = header["file_entry"]
-        at = number if new else number - 1
-        if not 0 <= at < len(entries):
+        first = 0 if header["version"] >= 5 else 1  # of files; of folders the unit's own counts
+        entries, folders = header["file_entry"], header["include_directory"]
+        if not first <= number < len(entries) + first:
             return ""
-        entry = entries[at]
-        folders = header["include_directory"]
-        folder = entry.dir_index if new else entry.dir_index - 1
-        path = entry.name.decode(errors="replace")
-        if 0 <= folder < len(folders):
-            path = posixpath.join(folders[folder].decode(errors="replace"), path)
-        return _tidy(path, self._home)
-
-    @cached_property
-    def _home(self) -> str:
-        """The folder that the names of files are relative to, with a slash; "" if unknown."""
-        top = self._unit.get_top_DIE().attributes
-        folder = top["DW_AT_comp_dir"].value.decode() if "DW_AT_comp_dir" in top else ""
-        return folder.rstrip("/") + "/" if folder else ""
-
-
-def _tidy(path: str, home: str) -> str:
-    # "../fs/namei.c" and "/somewhere/linux/fs/namei.c" are both fs/namei.c to the reader, and
-    # where somebody built a kernel is nobody's business.
-    path = posixpath.normpath(path)
-    if home and path.startswith(home):
-        path = path[len(home) :]
-    while path.startswith("../"):
-        path = path[3:]
-    return path
+        entry = entries[number - first]
+        path: str = entry.name.decode(errors="replace")
+        if first <= entry.dir_index < len(folders) + first:
+            path = posixpath.join(folders[entry.dir_index - first].decode(errors="replace"), path)
+        home = value(self._unit.get_top_DIE(), "DW_AT_comp_dir", b"").decode().rstrip("/")
+        path = posixpath.normpath(path).removeprefix(f"{home}/" if home else "")
+        while path.startswith("../"):
+            path = path[3:]
+        return path
