@@ -136,7 +136,6 @@ def profile(
         size=size,
         provenance=PROVENANCE,
         frames=lambda pcs: {pc: FRAMES[pc] for pc in pcs},
-        names=lambda pcs: {pc: FRAMES[pc][-1:] for pc in pcs},
         resolve=resolve,
         watched={ENTRY: "lockref_get", SLOW: "lockref_get>_raw_spin_lock"},
     )

@@ -169,11 +169,20 @@ def test_symbols(image: Image) -> None:
     assert not image.has("nothing")
     with pytest.raises(UsageError, match="no symbol 'nothing'"):
         image.symbol("nothing")
+
+
+def test_of_the_worst_alone_the_debug_information_is_asked(
+    image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(symbolize, "RESOLVED_PCS", 1)
     take = image.symbol("take").address
-    assert symbolize.names(image, [take + 1, 8]) == {
+    found = symbolize.frames(image, [take, take + 1, 8])
+    assert found == {
+        take: image.frames(take),
         take + 1: (Frame("take", "", 0),),
         8: (Frame("?", "", 0),),
     }
+    assert found[take][0].line
 
 
 def test_the_calls_are_those_that_objdump_finds(image: Image) -> None:

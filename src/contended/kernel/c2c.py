@@ -182,7 +182,6 @@ def name_regions(
             size=int(result.get("size") or 0),
             provenance=provenance,
             frames=partial(symbolize.frames, image, cache=tree.cache_dir() / "kernel" / "symbols"),
-            names=partial(symbolize.names, image),
             resolve=resolver.at if resolver else None,
             watched=watched,
         )

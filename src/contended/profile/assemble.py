@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from types import MappingProxyType
 
 from contended.errors import ContendedError
 from contended.profile import output
 from contended.profile.coherence import CacheLine, Counts, Origin, Profile, Side, Site, Thing
 from contended.profile.units import Frame
 
-# Asking the waiting guest what a line is, or the debug information where an instruction comes from,
-# takes milliseconds. Thousands of lines are touched once or twice, as when processes start and end:
-# these many of the worst are looked up, of the others' instructions only the function's name is.
+# Asking the waiting guest what a line is takes milliseconds, and thousands are touched once or
+# twice, as when processes start and end: these many of the worst are looked up.
 RESOLVED_LINES = 400
-RESOLVED_PCS = 400
 
-_Frames = Callable[[Iterable[int]], Mapping[int, tuple[Frame, ...]]]
 _EVENTS = [field.name for field in fields(Counts)]
 
 
@@ -45,29 +43,18 @@ def assemble(
     *,
     variant: str,
     label: str,
-    size: int,
+    size: int = 0,
     provenance: Origin,
-    frames: _Frames,
-    names: _Frames,
+    frames: Callable[[Sequence[int]], Mapping[int, tuple[Frame, ...]]],
     resolve: Callable[[int, int], Thing] | None,
-    watched: Mapping[int, str] | None = None,
+    watched: Mapping[int, str] = MappingProxyType({}),
 ) -> Profile:
-    """Give names to what the plugin counted in a region.
+    """Give names to what the plugin counted in a region, which is one of a run's results.
 
-    Args:
-        region: One of the plugin's regions.
-        variant: The variant's name.
-        label: Which of the run's results it is.
-        size: The result's size.
-        provenance: How it came to be; `waits` and `escapes` are filled in here.
-        frames: Symbolizes addresses, with inlined functions and lines.
-        names: Symbolizes addresses quickly, by the function's name alone.
-        resolve: Says what is at an address of the line table, given that and a virtual address;
-            None if nobody can be asked.
-        watched: The names of watched addresses.
-
-    Raises:
-        NoRegion: the region was not finished, or no operation was done in it.
+    `frames` symbolizes addresses, given the worst first; `resolve` says what is at an address of
+    the line table, given that and a virtual address, and is None if nobody can be asked; `watched`
+    has the names of watched addresses. `waits` and `escapes` of the provenance are filled in here.
+    Raises NoRegion if the region was not finished, or no operation was done in it.
     """
     if not region.complete:
         raise NoRegion(f"{variant}: the workload ended within its measured region: no table")
@@ -79,8 +66,7 @@ def assemble(
         by_line.setdefault(site.line, []).append(site)
         hitm, more = weight.get(site.pc, (0, 0))
         weight[site.pc] = hitm + site.hitm, more + site.invalidations
-    worst = sorted(weight, key=lambda pc: (weight[pc], -pc), reverse=True)
-    known = {**frames(worst[:RESOLVED_PCS]), **names(worst[RESOLVED_PCS:])}
+    known = frames(sorted(weight, key=lambda pc: (weight[pc], -pc), reverse=True))
     rows = sorted(
         enumerate(region.lines),
         key=lambda row: (-row[1].hitm, -row[1].invalidations, row[1].address),
@@ -98,9 +84,9 @@ def assemble(
         sites.sort(key=lambda s: (-s.counts.hitm, -s.counts.invalidations, s.offset, s.pc))
         lines.append(CacheLine(line.address, line.vaddr, _counts(line), tuple(sites)))
     # several addresses, such as all calls from f to g, may share a name
-    calls = dict.fromkeys((watched or {}).values(), 0)
+    calls = dict.fromkeys(watched.values(), 0)
     for row in region.pcs:
-        if watched and row.pc in watched:
+        if row.pc in watched:
             calls[watched[row.pc]] += row.executions
     return Profile(
         variant=variant,

@@ -49,29 +49,22 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What a byte of memory is.
+    """What a byte of memory is; what is unknown of it is empty.
 
-    Attributes:
-        kind: "slab", "variable", "per-cpu", "struct page", "vmalloc" (with it kernel stacks),
-            "entry area" (of a CPU, for exceptions), "user", "page cache", "page table", "free",
-            "kernel page" or "unknown"; "heap" is a C model's.
-        name: The slab cache, or the symbol.
-        struct: The struct's name, without the word; "" if it is none, or unknown.
-        offset: Bytes from the object's or the variable's start.
-        field: The member, as in "d_lockref.count"; "" if unknown.
-        object: Where it starts: the same number is the same object.
-        label: Which of its kind it is, in words: '"f" of tmpfs'; "" if unknown.
-        role: "root" for what belongs to the root directory of the processes (dentry, inode,
-            mount), "overlay" for the credentials that overlayfs keeps, otherwise "".
+    The kind is "slab", "variable", "per-cpu", "struct page", "vmalloc" (with it kernel stacks),
+    "entry area" (of a CPU, for exceptions), "user", "page cache", "page table", "free", "kernel
+    page" or "unknown"; "heap" is a C model's. The role is "root" for what belongs to the root
+    directory of the processes (dentry, inode, mount), "overlay" for the credentials that overlayfs
+    keeps.
     """
 
     kind: str
-    name: str = ""
-    struct: str = ""
-    offset: int = 0
-    field: str = ""
-    object: int = 0
-    label: str = ""
+    name: str = ""  # the slab cache, or the symbol
+    struct: str = ""  # without the word
+    offset: int = 0  # bytes from the object's or the variable's start
+    field: str = ""  # as in "d_lockref.count"
+    object: int = 0  # where it starts: the same number is the same object
+    label: str = ""  # which of its kind it is, in words: '"f" of tmpfs'
     role: str = ""
 
     def __str__(self) -> str:
@@ -87,17 +80,14 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The instruction at `pc`, `offset` bytes into a line; `thing` is None if nobody looked.
+    """An instruction, as far as it touches one place of a line."""
 
-    Its `frames` are its place in the source, innermost first; the last is the function it is in.
-    """
-
-    offset: int
+    offset: int  # bytes from the line's start
     pc: int
     kernel: bool
     counts: Counts
-    frames: tuple[Frame, ...]
-    thing: Thing | None
+    frames: tuple[Frame, ...]  # innermost first; the last is the function it is in
+    thing: Thing | None  # None if nobody looked
 
     @property
     def symbol(self) -> str:
@@ -117,15 +107,12 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class CacheLine:
-    """A cache line that CPUs took from each other; its sites are ranked, the worst first.
+    """A cache line that CPUs took from each other."""
 
-    The address is physical (in user mode virtual); `virtual` is one that it was seen at.
-    """
-
-    address: int
-    virtual: int
+    address: int  # physical; in user mode virtual
+    virtual: int  # one that it was seen at
     counts: Counts
-    sites: tuple[Site, ...]
+    sites: tuple[Site, ...]  # the worst first
 
     @property
     def things(self) -> tuple[Thing, ...]:
@@ -135,55 +122,31 @@ class CacheLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """How a profile came to be.
-
-    Attributes:
-        qemu: Its version as it says it itself.
-        kernel: The guest's version, or the model's file in user mode.
-        build_id: Of the kernel or program.
-        vcpus: CPUs, or threads in user mode.
-        quantum: Instructions that a CPU may be ahead of the slowest.
-        line: Bytes in a cache line.
-        workload: What ran, with its parameters.
-        waits: How often a CPU waited for the slowest one.
-        escapes: How often it went on without: above some thousandths of `waits`, counts vary.
-    """
+    """How a profile came to be."""
 
     qemu: str
-    kernel: str
-    build_id: str
-    vcpus: int
-    quantum: int
-    line: int
-    workload: str
-    waits: int = 0
-    escapes: int = 0
+    kernel: str  # the guest's version, or the model's file in user mode
+    build_id: str  # of the kernel or program
+    vcpus: int  # threads in user mode
+    quantum: int  # instructions that a CPU may be ahead of the slowest
+    line: int  # bytes
+    workload: str  # with its parameters
+    waits: int = 0  # how often a CPU waited for the slowest one
+    escapes: int = 0  # how often it went on: above some thousandths of the waits, counts vary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One region of one variant.
-
-    Attributes:
-        variant: Its name.
-        label: Which of the run's results this is; "" if there is one.
-        size: The result's size, for slopes; 0 if it has none.
-        ops: Operations of all CPUs.
-        kernel: What the kernel did.
-        user: What programs did.
-        lines: Those that were taken from another CPU, the worst first.
-        calls: How often watched functions ("f") and calls in them ("f>g") were executed.
-        provenance: How it came to be.
-    """
+    """One region of one variant."""
 
     variant: str
-    label: str
-    size: int
-    ops: int
+    label: str  # which of the run's results this is; "" if there is one
+    size: int  # of the result, for slopes; 0 if it has none
+    ops: int  # of all CPUs
     kernel: Side
     user: Side
-    lines: tuple[CacheLine, ...]
-    calls: dict[str, int]
+    lines: tuple[CacheLine, ...]  # that were taken from another CPU, the worst first
+    calls: dict[str, int]  # executions of watched functions ("f") and of calls in them ("f>g")
     provenance: Origin
 
     @property

@@ -97,8 +97,8 @@ class Image:
             # sections and files have names too, and no place; per-cpu ones start at 0
             if at and where and info & 15 < 3:
                 name = names[at : names.index(b"\0", at)].decode(errors="replace")
-                # of two at one address the typed and global one is what people know
-                rank = address, info & 15 == 0, -(info >> 4)
+                # of two at one address the last, typed and global, is what people know
+                rank = address, info & 15 != 0, info >> 4
                 found.append((rank, Symbol(name, address, size)))
         found.sort(key=itemgetter(0))
         return tuple(symbol for _, symbol in found)
@@ -106,10 +106,6 @@ class Image:
     @cached_property
     def _by_name(self) -> Mapping[str, Symbol]:
         return {symbol.name: symbol for symbol in self.symbols}
-
-    @cached_property
-    def _addresses(self) -> list[int]:
-        return [symbol.address for symbol in self.symbols]
 
     def symbol(self, name: str) -> Symbol:
         """The symbol of that name; of several static ones, the last; UsageError if none has it."""
@@ -124,7 +120,7 @@ class Image:
 
     def symbol_at(self, address: int) -> Symbol | None:
         """The symbol that `address` is in, or None; one without a size reaches to the next."""
-        at = bisect_right(self._addresses, address) - 1
+        at = bisect_right(self.symbols, address, key=itemgetter(1)) - 1
         for symbol in reversed(self.symbols[max(0, at - 7) : at + 1]):
             if symbol.size and address < symbol.address + symbol.size:
                 return symbol

@@ -195,7 +195,9 @@ class Resolver:
             owner = self._owner(physical + self._guest.direct)
             return owner or Thing("slab", slab.name, "", offset, "", address)
         where = struct, offset, slab.type.at(offset), address
-        return Thing("slab", slab.name, *where, *self._label(struct, address))
+        with suppress(Unmapped, UsageError):
+            return Thing("slab", slab.name, *where, *self._label(struct, address))
+        return Thing("slab", slab.name, *where)
 
     def _read_cache(self, address: int) -> _Cache:
         name = self._guest.text(self._guest.member("kmem_cache", address, "name"))
@@ -250,12 +252,6 @@ class Resolver:
 
     def _read_label(self, struct: str, address: int) -> tuple[str, str]:
         """Which of its kind an object is, and its role."""
-        try:
-            return self._describe(struct, address)
-        except (Unmapped, UsageError):
-            return "", ""
-
-    def _describe(self, struct: str, address: int) -> tuple[str, str]:
         guest, role = self._guest, self._roles.get(address, "")
         if struct == "dentry":
             kind = guest.kind_of(guest.member("dentry", address, "d_sb"))

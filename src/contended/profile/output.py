@@ -38,50 +38,37 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class CpuRow:
-    """What one vCPU (in user mode: one thread) did in the region, as in `coherence.Counts`.
+    """What one vCPU (in user mode: one thread) did in the region."""
 
-    Attributes:
-        ops: Operations that it marked as done.
-        instructions: Executed; each iteration of a string instruction is one.
-        loads: Loads from memory, not from devices.
-        stores: Stores; an atomic read-modify-write is one store.
-        waits: How often it waited for the slower ones.
-        escapes: How often it went on because nobody made progress.
-    """
-
-    ops: Count
-    instructions: Split
-    loads: Split
-    stores: Split
+    ops: Count  # that it marked as done
+    instructions: Split  # each iteration of a string instruction is one
+    loads: Split  # from memory, not from devices
+    stores: Split  # an atomic read-modify-write is one
     hitm_loads: Split
     hitm_stores: Split
     invalidations: Split
-    waits: Count
-    escapes: Count
+    waits: Count  # for the slower ones
+    escapes: Count  # from waiting, because nobody made progress
 
 
 @dataclass(frozen=True, slots=True)
 class LineRow(Counts):
-    """A cache line that moved between caches, with all accesses to it in the region.
+    """A cache line that moved between caches, with all accesses to it in the region."""
 
-    The address of its first byte is physical in system mode and virtual in user mode; `vaddr` is a
-    virtual address that it was seen at, the kernel's if there was one.
-    """
-
-    address: Count
-    vaddr: Count
+    address: Count  # of its first byte: physical in system mode, virtual in user mode
+    vaddr: Count  # a virtual address that it was seen at, the kernel's if there was one
 
 
 @dataclass(frozen=True, slots=True)
 class SiteRow(Counts):
-    """The instruction at `pc`, with its access `offset` bytes into the line of index `line`.
+    """One instruction at one offset of a line, where something happened to it.
 
     Its loads and stores are those to which something happened, and, once the line has seen 32
     events, all others; so they are at least the events, and on a contended line nearly all.
     """
 
-    line: Count
-    offset: Count
+    line: Count  # index into the region's lines
+    offset: Count  # bytes from the line's first byte to the first byte accessed
     pc: Count
     kernel: bool
 
@@ -96,15 +83,12 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """What the counting cost: lines touched, and memory for their states and for their sites.
+    """What the counting cost."""
 
-    `fixed_bytes` is the address space of the table that finds a line.
-    """
-
-    lines: Count
-    line_bytes: Count
-    site_bytes: Count
-    fixed_bytes: Count
+    lines: Count  # touched
+    line_bytes: Count  # for their states
+    site_bytes: Count  # for what instructions did to shared lines
+    fixed_bytes: Count  # address space of the table that finds a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,34 +115,23 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class PluginReport:
-    """What the plugin wrote, the regions in the order in which they ended.
+    """What the plugin wrote."""
 
-    Attributes:
-        abi: The version of this format.
-        plugin_api: Of QEMU's plugin interface, which the plugin was compiled for.
-        target: The architecture that was emulated.
-        mode: "system" or "user".
-        vcpus: vCPUs, or the most threads that there were at a time.
-        line: Bytes of a cache line.
-        quantum: Instructions that a vCPU may be ahead; 0: any number.
-    """
-
-    abi: Count
-    plugin_api: Count
-    target: str
+    abi: Count  # the version of this format
+    plugin_api: Count  # of QEMU's interface, which the plugin was compiled for
+    target: str  # the architecture that was emulated
     mode: Mode
-    vcpus: Count
-    line: Count
-    quantum: Count
-    regions: tuple[Region, ...]
+    vcpus: Count  # or the most threads that there were at a time
+    line: Count  # bytes
+    quantum: Count  # instructions that a vCPU may be ahead; 0: any number
+    regions: tuple[Region, ...]  # in the order in which they ended
 
 
 def load(path: Path, *, regions: int = 1) -> PluginReport:
     """Read and check the plugin's report, which must have so many regions, all complete.
 
-    Raises:
-        BadReport: there is no report (QEMU was killed, or never loaded the plugin), it is damaged
-            or another version's, or it lacks a region; the message says which.
+    Raises BadReport if it is missing (QEMU was killed, or never loaded the plugin), damaged or
+    another version's, or lacks a region; the message says which.
     """
     try:
         text = path.read_bytes()
@@ -192,10 +165,9 @@ def parse(text: bytes) -> PluginReport:
         )
         for region in report.regions:
             _check(region)
-    except ValidationError as error:
-        raise BadReport(f"the profiler's report is damaged: {records.mistake(error)}") from error
     except ValueError as error:
-        raise BadReport(f"the profiler's report is damaged: {error}") from error
+        why = records.mistake(error) if isinstance(error, ValidationError) else error
+        raise BadReport(f"the profiler's report is damaged: {why}") from error
     return report
 
 

@@ -61,9 +61,8 @@ def sources() -> Path:
 def find(mode: Mode = "system") -> Qemu:
     """The QEMU on this machine, asked whether it takes plugins, and of which version.
 
-    Raises:
-        NoPlugins: it is not installed, was built without plugins, or speaks a version of the
-            plugin interface that is not known here.
+    Raises NoPlugins if it is not installed, was built without plugins, or speaks a version of the
+    plugin interface that is not known here.
     """
     program, package = PROGRAMS[mode]
     path = shutil.which(program)
@@ -74,14 +73,14 @@ def find(mode: Mode = "system") -> Qemu:
 
 def ask(path: Path, mode: Mode) -> Qemu:
     """Ask a given QEMU, as `find` does."""
-    version = re.search(r"version (\d[\w.]*)", _run([str(path), "--version"]))
+    version = re.search(r"version (\d[\w.]*)", _said(str(path), "--version"))
     if not version:
         raise NoPlugins(f"{path} does not say which version it is: is it QEMU?")
     qemu = f"{path.name} {version[1]}"
     # A plugin that asks for too new an interface is refused with the number of the newest.
     value = _escape(_compiled("probe"))
     rest = ["-M", "none", "-display", "none"] if mode == "system" else ["/bin/true"]
-    said = _run([str(path), "-plugin", value, *rest])
+    said = _said(str(path), "-plugin", value, *rest)
     newest = re.search(r"supports only up to version (\d+)", said)
     if not newest:
         if mode == "user" and cc.is_static(path.read_bytes()):
@@ -108,39 +107,19 @@ def build(qemu: Qemu) -> Path:
     return _compiled("coherence", f"-DCT_QEMU_API={qemu.api}")
 
 
-def option(
-    library: Path,
-    out: Path,
-    *,
-    quantum: int = QUANTUM,
-    line: int = LINE,
-    watch: Sequence[int] = (),
-    whole: bool = False,
-) -> str:
-    """The value of QEMU's `-plugin` option.
+def option(library: Path, out: Path, *, quantum: int = QUANTUM, watch: Sequence[int] = ()) -> str:
+    """The value of QEMU's `-plugin` option, for a report that goes to `out`.
 
-    Args:
-        library: The plugin, from `build`.
-        out: The file that the report goes to; a relative path is QEMU's to resolve.
-        quantum: Instructions that a vCPU may be ahead of the slowest, 10 to 10^9; 0: any number.
-        line: Bytes of a cache line, a power of two from 16 to 4096.
-        watch: Addresses of instructions whose executions are counted.
-        whole: Count the whole program instead of the marked region.
-
-    Raises:
-        UsageError: a value is out of range.
+    A vCPU may be `quantum` instructions ahead of the slowest, 10 to 10^9, or 0: any number; `watch`
+    has the addresses of instructions whose executions are counted. Else it is a UsageError.
     """
     if quantum and not 10 <= quantum <= 10**9:
         raise UsageError(f"a quantum of {quantum} instructions: give 10 to 1000000000, or 0 (off)")
-    if not 16 <= line <= 4096 or line & (line - 1):
-        raise UsageError(f"lines of {line} bytes: give a power of two from 16 to 4096")
     if len(watch) > MAX_WATCHES:
         raise UsageError(f"{len(watch)} watched addresses: at most {MAX_WATCHES}")
-    parts = [_escape(library), f"out={_escape(out)}", f"quantum={quantum}", f"line={line}"]
+    parts = [_escape(library), f"out={_escape(out)}", f"quantum={quantum}", f"line={LINE}"]
     if watch:
         parts.append("watch=" + "+".join(f"{pc:#x}" for pc in watch))
-    if whole:
-        parts.append("region=all")
     return ",".join(parts)
 
 
@@ -149,22 +128,27 @@ def _escape(path: Path) -> str:
     return str(path).replace(",", ",,")
 
 
-def _run(command: Sequence[str]) -> str:
+def run(command: Sequence[str], deadline_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, without input; it is killed at the deadline."""
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        stdin=subprocess.DEVNULL,
+        timeout=deadline_s,
+        check=False,
+    )
+
+
+def _said(*command: str) -> str:
     try:
-        return subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=PROBE_S,
-            check=False,
-        ).stdout
+        done = run(command, PROBE_S)
     except subprocess.TimeoutExpired as error:
         raise NoPlugins(f"{command[0]} does not answer within {PROBE_S} s") from error
     except OSError as error:
         raise NoPlugins(f"{command[0]} cannot be run: {error.strerror}") from error
+    return done.stdout + done.stderr
 
 
 def _compiled(name: str, *flags: str) -> Path:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,18 +15,22 @@ from contended.profile.units import Frame
 from contended.records import write_whole
 
 _SCHEMA = 2  # raised whenever `Frame` or the way frames are found changes
+# Asking the debug information where an instruction comes from takes milliseconds: of so many of the
+# worst it is asked, of the others only the function's name is looked up.
+RESOLVED_PCS = 400
 
 
 def frames(
-    image: Image, pcs: Iterable[int], cache: Path | None = None
+    image: Image, pcs: Sequence[int], cache: Path | None = None
 ) -> dict[int, tuple[Frame, ...]]:
-    """The frames of many addresses, kept by build id in the folder `cache` if there is one.
+    """The frames of addresses, of which those that come first matter most.
 
-    A folder that cannot be written, or a damaged file in it, only costs time.
+    They are kept by build id in the folder `cache`, if there is one. A folder that cannot be
+    written, or a damaged file in it, only costs time.
     """
     file = cache / f"{image.build_id}.json" if cache else None
     known = _remembered(file) if file else {}
-    wanted = sorted(set(pcs))
+    wanted = sorted(set(pcs[:RESOLVED_PCS]))
     fresh = {pc: image.frames(pc) for pc in wanted if pc not in known}
     known |= fresh
     if file and fresh:
@@ -37,7 +41,8 @@ def frames(
         with suppress(OSError, ContendedError):
             file.parent.mkdir(parents=True, exist_ok=True)
             write_whole(file, json.dumps({"schema": _SCHEMA, "frames": rows}))
-    return {pc: known[pc] for pc in wanted}
+    names = {pc: (Frame(image.name_at(pc), "", 0),) for pc in pcs[RESOLVED_PCS:]}
+    return names | {pc: known[pc] for pc in wanted}
 
 
 def _remembered(file: Path) -> dict[int, tuple[Frame, ...]]:
@@ -51,11 +56,6 @@ def _remembered(file: Path) -> dict[int, tuple[Frame, ...]]:
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-
-
-def names(image: Image, pcs: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
-    """The functions that addresses are in, by the symbol table alone, which is quick."""
-    return {pc: (Frame(image.name_at(pc), "", 0),) for pc in pcs}
 
 
 def variable(image: Image, address: int, kind: str = "variable", label: str = "") -> Thing | None:

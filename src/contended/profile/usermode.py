@@ -59,22 +59,12 @@ def profile(
     params: Mapping[str, int] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Profiles:
-    """Run variants of a model under the profiler.
+    """Run variants (default: all) of a model under the profiler, with `ops` for each thread.
 
-    Args:
-        slug: The model.
-        variants: Their names; default: all.
-        threads: How many.
-        ops: Operations of each thread.
-        quantum: Instructions that a thread may be ahead of the slowest.
-        params: Of the model, over the initial ones.
-        progress: Called with what is being done, how many are done, and of how many.
-
-    Raises:
-        UsageError: no such model, variant or parameter, or a number out of range.
-        plugin.NoPlugins: QEMU for user programs is missing, or takes no plugins.
-        NoRegion: the model ended before it was measured.
-        ContendedError: the model does not compile, or fails.
+    A thread may be `quantum` instructions ahead of the slowest; `params` are set over the model's
+    own; `progress` is told what is being done, how many are done, and of how many. Raises
+    UsageError for what the model has not, plugin.NoPlugins without a QEMU for user programs that
+    takes plugins, and NoRegion if the model ended before it was measured.
     """
     qemu = plugin.find("user")
     library = plugin.build(qemu)
@@ -105,8 +95,8 @@ def profile(
             if progress:
                 progress(f"{slug}/{variant}", number, len(wanted))
             out.unlink(missing_ok=True)
-            command = [*qemu_command, str(program), variant, str(threads), str(ops), *settings]
-            said = _run(command, f"{slug}, variant {variant}")
+            model_command = [str(program), variant, str(threads), str(ops), *settings]
+            said = _run([*qemu_command, *model_command], f"{slug}, variant {variant}")
             regions = output.load(out).regions
             results = [row for row in said if row["type"] == "result"]
             if len(results) != len(regions):
@@ -122,10 +112,8 @@ def profile(
                     region,
                     variant=variant,
                     label=str(result["label"]),
-                    size=0,
                     provenance=origin,
                     frames=partial(symbolize.frames, image, cache=cache),
-                    names=partial(symbolize.names, image),
                     resolve=partial(resolve, image, heap),
                 )
                 for region, result in zip(regions, results, strict=True)
@@ -151,15 +139,7 @@ def build(slug: str) -> Path:
 def _run(command: Sequence[str], what: str) -> list[dict[str, Any]]:
     """Run the program to its end; its JSON lines."""
     try:
-        run = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        run = plugin.run(command, DEADLINE_S)
     except subprocess.TimeoutExpired as error:
         raise ContendedError(
             f"{what}: not done after {DEADLINE_S:.0f} s; try fewer operations or threads"
