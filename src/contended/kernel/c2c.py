@@ -19,7 +19,7 @@ from contended.errors import UsageError
 from contended.kernel import build, qemu, source, variants, vm
 from contended.kernel.make import Progress
 from contended.kernel.variants import Case, Run, Variant
-from contended.profile import assemble, output, plugin, symbolize
+from contended.profile import assemble, output, plugin
 from contended.profile import query as metrics
 from contended.profile.assemble import NoRegion
 from contended.profile.coherence import Origin, Profile
@@ -181,7 +181,7 @@ def name_regions(
             label=_label(result, results),
             size=int(result.get("size") or 0),
             provenance=provenance,
-            frames=partial(symbolize.frames, image, cache=tree.cache_dir() / "kernel" / "symbols"),
+            frames=partial(assemble.frames, image, cache=tree.cache_dir() / "kernel" / "symbols"),
             resolve=resolver.at if resolver else None,
             watched=watched,
         )

@@ -3,18 +3,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
+from pathlib import Path
 from types import MappingProxyType
 
 from contended.errors import ContendedError
 from contended.profile import output
 from contended.profile.coherence import CacheLine, Counts, Origin, Profile, Side, Site, Thing
+from contended.profile.dwarf import Image
 from contended.profile.units import Frame
+from contended.records import write_whole
 
-# Asking the waiting guest what a line is takes milliseconds, and thousands are touched once or
-# twice, as when processes start and end: these many of the worst are looked up.
+# Asking the waiting guest what a line is, or the debug information where an instruction comes from,
+# takes milliseconds. Thousands of lines are touched once or twice, as when processes start and end:
+# these many of the worst are looked up, of the others' instructions only the function's name is.
 RESOLVED_LINES = 400
+RESOLVED_PCS = 400
+_SCHEMA = 2  # of kept frames: raised whenever `Frame` or the way they are found changes
 
 _EVENTS = [field.name for field in fields(Counts)]
 
@@ -116,3 +124,41 @@ def _side(region: output.Region, side: str) -> Side:
 def _counts(row: Counts) -> Counts:
     """The counts alone of a row that has more to it."""
     return Counts(*(getattr(row, name) for name in _EVENTS))
+
+
+def frames(
+    image: Image, pcs: Sequence[int], cache: Path | None = None
+) -> dict[int, tuple[Frame, ...]]:
+    """The frames of addresses, of which those that come first matter most.
+
+    They are kept by build id in the folder `cache`, if there is one. A folder that cannot be
+    written, or a damaged file in it, only costs time.
+    """
+    file = cache / f"{image.build_id}.json" if cache else None
+    known = _remembered(file) if file else {}
+    wanted = sorted(set(pcs[:RESOLVED_PCS]))
+    fresh = {pc: image.frames(pc) for pc in wanted if pc not in known}
+    known |= fresh
+    if file and fresh:
+        rows = {
+            f"{pc:x}": [[f.function, f.file, f.line] for f in frames]
+            for pc, frames in sorted(known.items())
+        }
+        with suppress(OSError, ContendedError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, json.dumps({"schema": _SCHEMA, "frames": rows}))
+    names = {pc: (Frame(image.name_at(pc), "", 0),) for pc in pcs[RESOLVED_PCS:]}
+    return names | {pc: known[pc] for pc in wanted}
+
+
+def _remembered(file: Path) -> dict[int, tuple[Frame, ...]]:
+    try:
+        data = json.loads(file.read_bytes())
+        if data["schema"] != _SCHEMA:
+            return {}
+        return {
+            int(pc, 16): tuple(Frame(str(a), str(b), int(c)) for a, b, c in frames)
+            for pc, frames in data["frames"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

@@ -15,18 +15,18 @@ import mmap
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from elftools.common.exceptions import DWARFError, ELFError, ELFParseError
-from elftools.dwarf.aranges import ARangeEntry
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
 from contended.errors import ContendedError, UsageError
+from contended.profile.coherence import Thing
 from contended.profile.layouts import RECORDS, Type, record_of
 from contended.profile.units import Frame, Unit
 
@@ -109,10 +109,9 @@ class Image:
 
     def symbol(self, name: str) -> Symbol:
         """The symbol of that name; of several static ones, the last; UsageError if none has it."""
-        try:
-            return self._by_name[name]
-        except KeyError:
-            raise UsageError(f"{self.path.name} has no symbol {name!r}") from None
+        if name not in self._by_name:
+            raise UsageError(f"{self.path.name} has no symbol {name!r}")
+        return self._by_name[name]
 
     def has(self, name: str) -> bool:
         """Whether there is a symbol of that name."""
@@ -172,16 +171,15 @@ class Image:
     def _ranges(self) -> list[tuple[int, int, int]]:
         """Start, end and offset of the compile unit, ascending."""
         table = self._dwarf.get_aranges()
-        entries = table.entries if table else self._ranges_of_units()
-        return sorted(
-            (e.begin_addr, e.begin_addr + e.length, e.info_offset) for e in entries if e.length
-        )
-
-    def _ranges_of_units(self) -> Iterator[Any]:
-        """What `.debug_aranges` would hold, for compilers that leave it out (clang)."""
-        for unit in self._dwarf.iter_CUs():
-            for low, high in Unit(self._dwarf, unit).ranges(unit.get_top_DIE()):
-                yield ARangeEntry(low, high - low, unit.cu_offset, 0, 5, 8, 0)
+        if table:
+            rows = [(e.begin_addr, e.begin_addr + e.length, e.info_offset) for e in table.entries]
+        else:  # clang leaves it out
+            rows = [
+                (low, high, unit.cu_offset)
+                for unit in self._dwarf.iter_CUs()
+                for low, high in Unit(self._dwarf, unit).ranges(unit.get_top_DIE())
+            ]
+        return sorted(row for row in rows if row[0] < row[1])
 
     def _unit_at(self, pc: int) -> Unit | None:
         at = bisect_right(self._ranges, pc, key=itemgetter(0)) - 1
@@ -201,7 +199,7 @@ class Image:
         """
         unit = self._unit_at(pc)
         *inner, last = unit.frames(pc) if unit else (Frame("", "", 0),)
-        return (*inner, last if last.function else Frame(self.name_at(pc), last.file, last.line))
+        return (*inner, last if last.function else replace(last, function=self.name_at(pc)))
 
     # Types
 
@@ -226,6 +224,17 @@ class Image:
         for die in self._named(name, "DW_TAG_enumerator"):
             return int(die.attributes["DW_AT_const_value"].value)
         raise UsageError(f"{self.path.name} has no constant {name}")
+
+    def thing_at(self, address: int, kind: str = "variable", label: str = "") -> Thing | None:
+        """The member of a global variable at an address; None if no symbol is there."""
+        symbol = self.symbol_at(address)
+        if symbol is None:
+            return None
+        offset = address - symbol.address
+        layout = self.variable(symbol.name)
+        field = layout.at(offset) if layout and offset < layout.size else ""
+        struct = layout.name if layout else ""
+        return Thing(kind, symbol.name, struct, offset, field, symbol.address, label)
 
     def variable(self, name: str) -> Type | None:
         """The struct that a global variable is; None if it is none, or unknown."""
@@ -256,11 +265,11 @@ class Image:
     def _is_entry(self, die: Any) -> bool:
         """Whether the unit does have an entry at this very byte, in its first two levels."""
         tops = self._unit(die.cu.cu_offset).tops
-        before = max((offset for offset in tops if offset <= die.offset), default=None)
-        return before is not None and any(
-            entry.offset == die.offset
-            for entry in chain((tops[before],), tops[before].iter_children())
-        )
+        for top in [top for offset, top in tops.items() if offset <= die.offset][-1:]:
+            return top.offset == die.offset or any(
+                entry.offset == die.offset for entry in top.iter_children()
+            )
+        return False
 
     def _spellings(self, name: str) -> Iterator[bytes]:
         """How an entry may give its name."""

@@ -23,18 +23,10 @@ def stacked(
     top: int = 5,
     title: str | None = None,
 ) -> Plot:
-    """HITM per operation of each variant, a bar stacked by function or by what the bytes are.
+    """HITM per operation of each variant, a bar stacked by "symbol" or by "meaning" of the bytes.
 
-    Args:
-        profiles: What was counted.
-        what: "symbol" or "meaning".
-        label: The region, if there are several; None takes each variant's first.
-        top: How many parts are told apart (at most 6); the others are one part, together with
-            what has no name and what is too little to be seen.
-        title: The figure's title.
-
-    Raises:
-        UsageError: nothing to show, an unknown region or grouping.
+    It is of the region `label`, or of each variant's first. `top` parts are told apart (at most 6);
+    the others are one part, together with what has no name and what is too little to be seen.
     """
     if not profiles.profiles:
         raise UsageError("no profiles to plot")

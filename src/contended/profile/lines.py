@@ -22,7 +22,6 @@ from contended.profile.coherence import Thing
 from contended.profile.dwarf import Image
 from contended.profile.layouts import Type
 from contended.profile.memory import CACHES, NEAR, GuestMemory, Structs, Unmapped
-from contended.profile.symbolize import variable
 
 _KERNEL_MAP = 0xFFFFFFFF80000000  # __START_KERNEL_map
 _VMEMMAP = 0xFFFFEA0000000000
@@ -91,7 +90,7 @@ class Resolver:
         if away or not self._within("_text", address, "_end"):
             return None
         # between the sections are pages that the kernel has given away as well
-        return variable(self._image, address)
+        return self._image.thing_at(address)
 
     def _within(self, start: str, address: int, end: str) -> bool:
         return self._image.symbol(start).address <= address < self._image.symbol(end).address
@@ -107,7 +106,7 @@ class Resolver:
             offset = physical + self._guest.direct - base
             if 0 <= offset < size:
                 label = f"of CPU {cpu}"
-                found = variable(image, offset, "per-cpu", label) if offset < end else None
+                found = image.thing_at(offset, "per-cpu", label) if offset < end else None
                 return found or Thing("per-cpu", "per-cpu memory", "", offset, "", base, label)
         return None
 

@@ -58,7 +58,6 @@ class GuestMemory(Protocol):
 
     def read(self, address: int, size: int) -> bytes:
         """`size` bytes; raises Unmapped if nothing is mapped there."""
-        ...
 
 
 class Monitor:

@@ -17,18 +17,12 @@ from contended.measure.results import number
 from contended.profile.coherence import CacheLine, Profile, Site, Thing
 from contended.show.table import columns
 
-_RULE = "=" * 49
 _SITES = 12  # rows of one line in the pareto
 _CHAIN = 3  # names of inlined functions in one row
-_IDEAL = (
-    "counted in an idealised machine: infinite caches, sequential consistency, no prefetch, "
-    "one distance between CPUs"
-)
 # Above this part of waits that gave up, two runs may differ by more than they should.
 _ESCAPES = 0.01
 # What is below this part of all HITMs before and after is left out of a difference.
 _NOISE = 0.005
-
 _EVENTS = {
     "Load operations": "loads",
     "Store operations": "stores",
@@ -48,7 +42,8 @@ def profile_text(profile: Profile, mode: str = "system", top: int = 10) -> str:
         f"{profile.name}: {where.workload}, {where.vcpus} {cpus}",
         f"{where.kernel}, build {where.build_id[:12]}, {where.qemu}, quantum {where.quantum}, "
         f"lines of {where.line} bytes",
-        _IDEAL,
+        "counted in an idealised machine: infinite caches, sequential consistency, no prefetch, "
+        "one distance between CPUs",
     ]
     if where.escapes > _ESCAPES * max(where.waits, 1):
         head.append(
@@ -60,18 +55,19 @@ def profile_text(profile: Profile, mode: str = "system", top: int = 10) -> str:
 
 
 def _titled(words: str, body: str) -> str:
-    return f"{_RULE}\n{words.center(49).rstrip()}\n{_RULE}\n{body}"
+    rule = "=" * 49
+    return f"{rule}\n{words.center(49).rstrip()}\n{rule}\n{body}"
 
 
 def _totals(profile: Profile) -> str:
     sides = profile.kernel, profile.user
     counted = {"Instructions": [side.instructions for side in sides]}
-    for name, event in _EVENTS.items():
-        counted[name] = [getattr(side.counts, event) for side in sides]
+    counted |= {name: [getattr(s.counts, event) for s in sides] for name, event in _EVENTS.items()}
     rows = [["", "kernel", "user", "per operation"], ["  Operations", "", f"{profile.ops:,}", ""]]
-    for name, both in counted.items():
-        each = number(profile.per_op(sum(both)))
-        rows.append([f"  {name}", *(f"{count:,}" for count in both), each])
+    for name, (kernel, user) in counted.items():
+        rows.append(
+            [f"  {name}", f"{kernel:,}", f"{user:,}", number(profile.per_op(kernel + user))]
+        )
     rows.append(["  Shared cache lines", "", f"{len(profile.lines):,}", ""])
     for name, count in profile.calls.items():
         rows.append([f"  Calls of {name}", f"{count:,}", "", number(profile.per_op(count))])
@@ -87,11 +83,11 @@ def _table(profile: Profile, mode: str, top: int) -> str:
     rows = [above.split(","), below.split(",")]
     total = profile.counts.hitm
     for index, line in enumerate(profile.lines[:top]):
-        c = line.counts
+        c, each = line.counts, number(profile.per_op(line.counts.hitm), 3)
         share = f"{100 * c.hitm / total:.2f}%" if total else "-"
-        row = [f"  {index}", f"{line.address:#x}", f"{c.hitm:,}", number(profile.per_op(c.hitm), 3)]
         rest = c.hitm_loads, c.hitm_stores, c.invalidations, c.loads, c.stores
-        rows.append([*row, share, *(f"{count:,}" for count in rest), _summary(line)])
+        head = f"  {index}", f"{line.address:#x}", f"{c.hitm:,}", each, share
+        rows.append([*head, *(f"{count:,}" for count in rest), _summary(line)])
     note = f"# {'physical' if mode == 'system' else 'virtual'} addresses"
     if len(profile.lines) > top:
         note += f"; {len(profile.lines) - top:,} more lines not shown"
@@ -103,24 +99,22 @@ def _pareto(profile: Profile, top: int) -> str:
     title = "Shared Cache Line Distribution Pareto"
     if not profile.lines[:top]:
         return _titled(title, "# no shared lines")
+    above = "#,----,HITM,----,Inval,,,,,,"
     below = "#   Num,Load,Store,per op,dations,Offset,Byte is,Code address,Symbol"
-    below += ",Source:Line,Inlined"
-    rows = [["#", "----", "HITM", "----", "Inval", *[""] * 6], below.split(",")]
+    rows = [above.split(","), [*below.split(","), "Source:Line", "Inlined"]]
     marks = []
     for index, line in enumerate(profile.lines[:top]):
         marks.append(len(rows))
-        c = line.counts
-        head = f"  {index:>5}", f"{c.hitm_loads:,}", f"{c.hitm_stores:,}"
-        each = number(profile.per_op(c.hitm), 3)
-        rows.append([*head, each, f"{c.invalidations:,}", f"{line.address:#x}", *[""] * 5])
+        c, each = line.counts, number(profile.per_op(line.counts.hitm), 3)
+        head = f"  {index:>5}", f"{c.hitm_loads:,}", f"{c.hitm_stores:,}", each
+        rows.append([*head, f"{c.invalidations:,}", f"{line.address:#x}", *[""] * 5])
         rows += [_site(profile, line, site) for site in line.sites[:_SITES]]
         if rest := line.sites[_SITES:]:
             rows.append([*[""] * 6, f"... {len(rest)} more", *[""] * 4])
-    rule = "  " + "-" * 60
-    out: list[str] = []
-    for at, row in enumerate(_right(rows, 5).splitlines()):
-        out += [rule, row, rule] if at in marks else [row]
-    return _titled(title, "\n".join(out))
+    shown = _right(rows, 5).splitlines()
+    for at in marks:
+        shown[at] = "\n".join(["  " + "-" * 60, shown[at], "  " + "-" * 60])
+    return _titled(title, "\n".join(shown))
 
 
 def _site(profile: Profile, line: CacheLine, site: Site) -> list[str]:
@@ -143,20 +137,16 @@ def _summary(line: CacheLine) -> str:
     things = [thing for thing in line.things if thing.kind != "unknown"]
     if not things:
         return "unknown" if line.things else "not looked up"
-    more = len(things) - 1
-    return str(things[0]) + (f", {more} more" if more else "")
+    return str(things[0]) + (f", {len(things) - 1} more" if len(things) > 1 else "")
 
 
 def _right(rows: Sequence[Sequence[str]], end: int | None = None) -> str:
     """Columns, those of numbers (from the second one to `end`) set to the right."""
-    numbers = range(len(rows[0]))[1:end]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return columns(
-        [
-            [cell.rjust(widths[i]) if i in numbers else cell for i, cell in enumerate(row)]
-            for row in rows
-        ]
-    )
+    turned = list(zip(*rows, strict=True))
+    for i in range(len(turned))[1:end]:
+        width = max(map(len, turned[i]))
+        turned[i] = tuple(cell.rjust(width) for cell in turned[i])
+    return columns(list(zip(*turned, strict=True)))
 
 
 # Differences

@@ -58,15 +58,12 @@ class Unit:
 
     def ranges(self, die: Any) -> list[tuple[int, int]]:
         """The addresses that an entry covers, as (first, one past the last)."""
-        attributes = die.attributes
-        if "DW_AT_ranges" in attributes:
-            return self._listed(attributes["DW_AT_ranges"].value)
-        if "DW_AT_low_pc" not in attributes or "DW_AT_high_pc" not in attributes:
+        at, low = value(die, "DW_AT_ranges"), value(die, "DW_AT_low_pc")
+        high = die.attributes.get("DW_AT_high_pc")
+        if at is None and (low is None or high is None):
             return []
-        low, high = attributes["DW_AT_low_pc"].value, attributes["DW_AT_high_pc"]
-        return [(low, high.value if high.form == "DW_FORM_addr" else low + high.value)]
-
-    def _listed(self, at: int) -> list[tuple[int, int]]:
+        if at is None:
+            return [(low, high.value if high.form == "DW_FORM_addr" else low + high.value)]
         base = value(self._unit.get_top_DIE(), "DW_AT_low_pc", 0)
         rows: list[tuple[int, int]] = []
         for entry in self._dwarf.range_lists().get_range_list_at_offset(at, cu=self._unit):

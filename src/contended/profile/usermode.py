@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from contended import cc, tree
 from contended.errors import ContendedError, UsageError
 from contended.measure import models, native
-from contended.profile import assemble, output, plugin, symbolize
+from contended.profile import assemble, output, plugin
 from contended.profile.assemble import NoRegion
 from contended.profile.coherence import Origin, Profile, Thing
 from contended.profile.dwarf import Image
@@ -113,7 +113,7 @@ def profile(
                     variant=variant,
                     label=str(result["label"]),
                     provenance=origin,
-                    frames=partial(symbolize.frames, image, cache=cache),
+                    frames=partial(assemble.frames, image, cache=cache),
                     resolve=partial(resolve, image, heap),
                 )
                 for region, result in zip(regions, results, strict=True)
@@ -195,4 +195,4 @@ def resolve(image: Image, heap: Sequence[Heap], address: int, virtual: int = 0) 
         label = f"{name}[{index}]" if length >= 2 * kind.size and name else ""
         where = offset, kind.at(offset), start + index * kind.size
         return Thing("heap", name or kind.name, kind.name, *where, label)
-    return symbolize.variable(image, address) or Thing("unknown")
+    return image.thing_at(address) or Thing("unknown")
