@@ -10,8 +10,8 @@ from typing import Any
 
 from contended.profile import assemble, output
 from contended.profile.coherence import Origin, Profile, Thing
+from contended.profile.entries import Frame
 from contended.profile.saved import Profiles
-from contended.profile.units import Frame
 
 GET, PUT, LOOKUP, USER, ENTRY, SLOW = 0x1000, 0x1100, 0x2000, 0x3000, 0x4000, 0x4010
 ROOT, FILE, LOCK = 0x10040, 0x20040, 0x30000

@@ -195,7 +195,7 @@ def test_what_a_model_allocates_is_known_by_its_size(image: Image) -> None:
     assert kind("layout->size", 144, "entry") == ("", "entry")
     assert kind("layout->size", 100, "entry") == ("", None)
     assert kind("whatever", 10) == ("", None)
-    heap = [usermode.Heap(0x1000, 3 * 144, "entries", image.type("entry"))]
+    heap = [(0x1000, 3 * 144, "entries", image.type("entry"))]
     assert usermode.resolve(image, heap, 0x1000 + 144 + 28) == Thing(
         "heap", "entries", "entry", 28, "ref.count", 0x1000 + 144, "entries[1]"
     )

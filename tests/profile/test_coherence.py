@@ -16,8 +16,8 @@ from contended.errors import ContendedError, UsageError
 from contended.profile import assemble, figure, query, saved, tables
 from contended.profile.assemble import NoRegion, WrongKernel
 from contended.profile.coherence import Profile
+from contended.profile.entries import Frame
 from contended.profile.saved import Profiles
-from contended.profile.units import Frame
 
 
 @pytest.fixture
@@ -46,7 +46,11 @@ def test_lines_and_sites_are_ranked_and_named(profile: Profile) -> None:
     assert [site.pc for site in root.sites] == [made.GET, made.LOOKUP, made.PUT]
     assert root.sites[0].symbol == "path_get"
     assert root.sites[0].source == "atomic.h:12"
-    assert root.sites[0].inlined == ["atomic_inc", "lockref_get"]
+    assert [frame.function for frame in root.sites[0].frames] == [
+        "atomic_inc",
+        "lockref_get",
+        "path_get",
+    ]
     assert [thing.field for thing in root.things] == ["d_lockref", "d_iname[8]"]
     assert profile.named_share == 1
 

@@ -17,8 +17,7 @@ from contended import cc
 from contended.errors import ContendedError, UsageError
 from contended.profile import assemble
 from contended.profile.dwarf import Image
-from contended.profile.layouts import StructMember
-from contended.profile.units import Frame
+from contended.profile.entries import Frame, StructMember
 
 SOURCE = C / "layouts.c"
 

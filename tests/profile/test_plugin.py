@@ -43,7 +43,7 @@ def play(fake: Path, where: Path, lines: list[str], *arguments: str, vcpus: int 
         timeout=60,
     )
     assert run.returncode == 0, run.stderr
-    return output.load(out, regions=0)
+    return output.parse(out.read_bytes())
 
 
 # --- a simple oracle: one dictionary of lines, one access after the other ---
@@ -578,7 +578,7 @@ def test_a_program_without_marks_has_no_region(tmp_path: Path) -> None:
     for whole in (False, True):
         value = plugin.option(plugin.build(qemu), out) + (",region=all" if whole else "")
         assert execute(qemu.path, "-plugin", value, nothing).returncode == 0
-        report = output.load(out, regions=int(whole))
+        report = output.parse(out.read_bytes())
         assert len(report.regions) == int(whole)
     assert report.regions[0].cpus[0].instructions.user > 1000
     assert report.regions[0].hitm == 0  # one vCPU

@@ -15,7 +15,7 @@ from contended import records
 from contended.errors import ContendedError
 from contended.kernel.variants import Layout, Variant
 from contended.profile.dwarf import Image
-from contended.profile.layouts import StructMember
+from contended.profile.entries import StructMember
 
 LINE = 64
 """Bytes of a cache line."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -14,7 +15,7 @@ from contended.errors import ContendedError
 from contended.profile import output
 from contended.profile.coherence import CacheLine, Counts, Origin, Profile, Side, Site, Thing
 from contended.profile.dwarf import Image
-from contended.profile.units import Frame
+from contended.profile.entries import Frame
 from contended.records import write_whole
 
 # Asking the waiting guest what a line is, or the debug information where an instruction comes from,
@@ -68,34 +69,31 @@ def assemble(
         raise NoRegion(f"{variant}: the workload ended within its measured region: no table")
     if not region.ops:
         raise NoRegion(f"{variant}: no operation was marked in the measured region: no table")
-    weight: dict[int, tuple[int, int]] = {}
-    by_line: dict[int, list[output.SiteRow]] = {}
+    by_line: dict[int, list[output.SiteRow]] = defaultdict(list)
+    hitm: Counter[int] = Counter()
+    taken: Counter[int] = Counter()
     for site in region.sites:
-        by_line.setdefault(site.line, []).append(site)
-        hitm, more = weight.get(site.pc, (0, 0))
-        weight[site.pc] = hitm + site.hitm, more + site.invalidations
-    known = frames(sorted(weight, key=lambda pc: (weight[pc], -pc), reverse=True))
-    rows = sorted(
-        enumerate(region.lines),
-        key=lambda row: (-row[1].hitm, -row[1].invalidations, row[1].address),
-    )
-    lines = []
-    for rank, (index, line) in enumerate(rows):
-        ask = resolve if rank < RESOLVED_LINES else None
-        sites = [
-            Site(
-                *(site.offset, site.pc, site.kernel, _counts(site), known.get(site.pc, ())),
-                thing=ask(line.address + site.offset, line.vaddr + site.offset) if ask else None,
-            )
-            for site in by_line.get(index, [])
-        ]
-        sites.sort(key=lambda s: (-s.counts.hitm, -s.counts.invalidations, s.offset, s.pc))
+        by_line[site.line].append(site)
+        hitm[site.pc] += site.hitm
+        taken[site.pc] += site.invalidations
+    known = frames(sorted(hitm, key=lambda pc: (-hitm[pc], -taken[pc], pc)))
+    rows = enumerate(region.lines)
+    lines: list[CacheLine] = []
+    for index, line in sorted(rows, key=lambda row: (*_rank(row[1]), row[1].address)):
+        ask = resolve if len(lines) < RESOLVED_LINES else None
+        sites = []
+        for site in sorted(by_line[index], key=lambda s: (*_rank(s), s.offset, s.pc)):
+            at = site.offset
+            thing = ask(line.address + at, line.vaddr + at) if ask else None
+            frames_there = known.get(site.pc, ())
+            sites.append(Site(at, site.pc, site.kernel, _counts(site), frames_there, thing))
         lines.append(CacheLine(line.address, line.vaddr, _counts(line), tuple(sites)))
     # several addresses, such as all calls from f to g, may share a name
     calls = dict.fromkeys(watched.values(), 0)
     for row in region.pcs:
         if row.pc in watched:
             calls[watched[row.pc]] += row.executions
+    waits, escapes = (sum(getattr(c, n) for c in region.cpus) for n in ("waits", "escapes"))
     return Profile(
         variant=variant,
         label=label,
@@ -105,11 +103,7 @@ def assemble(
         user=_side(region, "user"),
         lines=tuple(lines),
         calls=calls,
-        provenance=replace(
-            provenance,
-            waits=sum(cpu.waits for cpu in region.cpus),
-            escapes=sum(cpu.escapes for cpu in region.cpus),
-        ),
+        provenance=replace(provenance, waits=waits, escapes=escapes),
     )
 
 
@@ -119,6 +113,11 @@ def _side(region: output.Region, side: str) -> Side:
         for name in ("instructions", *_EVENTS)
     )
     return Side(instructions, Counts(*counts))
+
+
+def _rank(counts: Counts) -> tuple[int, int]:
+    """Sorts the worst first."""
+    return -counts.hitm, -counts.invalidations
 
 
 def _counts(row: Counts) -> Counts:
@@ -152,13 +151,11 @@ def frames(
 
 
 def _remembered(file: Path) -> dict[int, tuple[Frame, ...]]:
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         data = json.loads(file.read_bytes())
-        if data["schema"] != _SCHEMA:
-            return {}
-        return {
-            int(pc, 16): tuple(Frame(str(a), str(b), int(c)) for a, b, c in frames)
-            for pc, frames in data["frames"].items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+        if data["schema"] == _SCHEMA:
+            return {
+                int(pc, 16): tuple(Frame(str(a), str(b), int(c)) for a, b, c in frames)
+                for pc, frames in data["frames"].items()
+            }
+    return {}

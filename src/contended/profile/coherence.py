@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from contended.profile.units import Frame
+from contended.profile.entries import Frame
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -98,11 +98,6 @@ class Site:
     def source(self) -> str:
         """File and line of the innermost source."""
         return self.frames[0].place if self.frames else "?"
-
-    @property
-    def inlined(self) -> list[str]:
-        """The functions whose code this is, from the innermost, less the one it is in."""
-        return [frame.function for frame in self.frames[:-1]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: MIT
 """What a program's debug information says: whose instruction an address is, and what a byte is.
 
-A kernel with debug information is 70 MB, of which a report needs the part about a few dozen
-addresses and a few structs. So nothing is read ahead: the table of address ranges leads to the
-compile units in question, and a struct is found by searching the section for its name, not by
-walking through two thousand units.
-
-The formats are described in the DWARF standard, version 5 (sections 6.1.2, 6.2 and 7.5).
+Of a kernel's 70 MB a report needs what is about a few dozen addresses and structs. So nothing is
+read ahead: the table of address ranges leads to the compile units in question, and a struct is
+found by searching for its name. The DWARF standard, version 5, has the formats (6.1.2, 6.2, 7.5).
 """
 
 from __future__ import annotations
@@ -27,11 +24,11 @@ from elftools.elf.sections import NoteSection
 
 from contended.errors import ContendedError, UsageError
 from contended.profile.coherence import Thing
-from contended.profile.layouts import RECORDS, Type, record_of
-from contended.profile.units import Frame, Unit
+from contended.profile.entries import RECORDS, Frame, Type, Unit, record_of
 
 _SYMBOL = struct.Struct("<IBBHQQ")
-# Calls and tail calls with a 32-bit distance, of x86-64.
+# Calls and tail calls of x86-64: a byte and a distance of 32 bits, which hits the callee by chance
+# once in four billion bytes, so that nothing needs to be disassembled.
 _CALLS = (0xE8, 0xE9)
 
 
@@ -46,8 +43,8 @@ class Symbol(NamedTuple):
 class Image:
     """A program with its debug information: a kernel's `vmlinux`, or any x86-64 ELF file.
 
-    A context manager; the file is mapped, not read. Raises ContendedError if it is missing or not
-    a 64-bit little-endian ELF file; so do methods if it lacks what they need.
+    A context manager; the file is mapped, not read. Raises ContendedError, as methods do, if the
+    file is missing, not a 64-bit little-endian ELF file, or lacks what is asked for.
     """
 
     def __init__(self, path: Path) -> None:
@@ -141,11 +138,7 @@ class Image:
         return None
 
     def calls(self, caller: str, callee: str) -> tuple[int, ...]:
-        """The addresses of the instructions in `caller` that call (or jump to) `callee`.
-
-        x86-64: a call is a byte and a distance of 32 bits, which hits the callee by chance once in
-        four billion bytes, so nothing needs to be disassembled.
-        """
+        """The addresses of the instructions in `caller` that call (or jump to) `callee`."""
         (_, start, size), target = self.symbol(caller), self.symbol(callee).address
         section = self._section_at(start)
         if section is None or section["sh_type"] == "SHT_NOBITS":
@@ -192,10 +185,9 @@ class Image:
         return self._units[offset]
 
     def frames(self, pc: int) -> tuple[Frame, ...]:
-        """The source of an instruction: innermost first, then what it was inlined into.
+        """The source of an instruction, innermost first; the last is the function it is in.
 
-        The last frame is the function that the instruction is in. Without debug information for
-        the address (as in assembly) there is one frame, with the symbol's name.
+        Without debug information (as in assembly) there is one frame, with the symbol's name.
         """
         unit = self._unit_at(pc)
         *inner, last = unit.frames(pc) if unit else (Frame("", "", 0),)

@@ -1,26 +1,22 @@
 # SPDX-License-Identifier: MIT
 """What a byte of a kernel's memory is: the member of which struct, which variable, what page.
 
-The profiler knows physical addresses. While the guest waits, this module reads its memory as the
-kernel itself would: an address in the kernel's image is a variable, one in a CPU's area a per-cpu
-variable; any other has a `struct page`, which says whether the page is a slab, and then of which
-cache, so that address, object size and debug information give the member: "struct dentry + 88:
-d_lockref". All offsets and constants come from the debug information of the very kernel, except
-those that are macros in its headers and named below.
-
-A guest that is to be read is booted with `slab_nomerge`, or caches of one size share a name.
+While the guest waits, its memory is read as its kernel would: an address in the kernel's image is a
+variable, one in a CPU's area a per-cpu variable; any other has a `struct page`, which says whether
+it is of a slab, and of which cache, and the debug information gives the member. Only macros of the
+kernel's headers are named below. Without `slab_nomerge` caches of one size would share a name.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 from contended.errors import UsageError
 from contended.profile.coherence import Thing
 from contended.profile.dwarf import Image
-from contended.profile.layouts import Type
+from contended.profile.entries import Type
 from contended.profile.memory import CACHES, NEAR, GuestMemory, Structs, Unmapped
 
 _KERNEL_MAP = 0xFFFFFFFF80000000  # __START_KERNEL_map
@@ -39,12 +35,6 @@ _TYPES = {"page table": 0x200, "free": 0x80}
 
 # What the super block of a file system points at with s_fs_info.
 _PRIVATE = {"tmpfs": "shmem_sb_info", "rootfs": "shmem_sb_info", "overlay": "ovl_fs"}
-
-
-class _Page(NamedTuple):
-    kind: str
-    start: int = 0  # of a slab: the physical address of its first page
-    cache: int = 0  # of a slab: the address of its struct kmem_cache
 
 
 class _Cache(NamedTuple):
@@ -72,12 +62,8 @@ class Resolver:
         A virtual address at which it was seen tells what pages of the kernel are for.
         """
         try:
-            return (
-                self._variable(physical)
-                or self._per_cpu(physical)
-                or self._by_place(virtual)
-                or self._in_page(physical)
-            )
+            known = self._variable(physical) or self._per_cpu(physical)
+            return known or self._by_place(virtual) or self._in_page(physical)
         except (Unmapped, UsageError):
             return Thing("unknown")
 
@@ -127,7 +113,7 @@ class Resolver:
         for first, base, pages in [*arrays, (0, vmemmap, _VMEMMAP_SIZE // layout.size)]:
             number, offset = divmod(virtual - base, layout.size)
             if first <= number < first + pages:
-                field, label = layout.at(offset), f"of a {self._page(number).kind}"
+                field, label = layout.at(offset), f"of a {self._page(number)[0]}"
                 return Thing("struct page", "page", "page", offset, field, virtual - offset, label)
         if vmalloc <= virtual < vmemmap:
             return _by_page("vmalloc", virtual)
@@ -136,12 +122,13 @@ class Resolver:
     # Pages
 
     def _in_page(self, physical: int) -> Thing:
-        page = self._page(physical // _PAGE)
-        if page.cache:
-            return self._slab(physical, page)
-        return self._owner(physical + self._guest.direct) or _by_page(page.kind, physical)
+        kind, first, slab_cache = self._page(physical // _PAGE)
+        if slab_cache:
+            return self._slab(physical, physical - first, self._cache(slab_cache))
+        return self._owner(physical + self._guest.direct) or _by_page(kind, physical)
 
-    def _read_page(self, number: int) -> _Page:
+    def _read_page(self, number: int) -> tuple[str, int, int]:
+        """Its kind; of a slab the physical address of its first page, and the struct kmem_cache."""
         size = self._guest.type("page").size
         head = own = self._map(number // _SECTION_PAGES) + number * size
         link = self._guest.member("page", own, "compound_head")
@@ -149,13 +136,13 @@ class Resolver:
             head = link - 1
         if self._guest.member("page", head, "flags") >> self._image.enumerator("PG_slab") & 1:
             first = number - (own - head) // size
-            return _Page("slab", first * _PAGE, self._guest.member("slab", head, "slab_cache"))
+            return "slab", first * _PAGE, self._guest.member("slab", head, "slab_cache")
         typed = self._guest.member("page", head, "page_type")
         for kind, bit in _TYPES.items():
             if typed & (_TYPED | bit) == _TYPED:
-                return _Page(kind)
+                return kind, 0, 0
         mapping = self._guest.member("page", head, "mapping")
-        return _Page("user" if mapping & 1 else "page cache" if mapping else "kernel page")
+        return "user" if mapping & 1 else "page cache" if mapping else "kernel page", 0, 0
 
     def _map(self, section: int) -> int:
         """Where page 0 would be described if a section's array of struct page went back to it.
@@ -183,9 +170,8 @@ class Resolver:
                 found.append((section * _SECTION_PAGES, self._map(section)))
         return found
 
-    def _slab(self, physical: int, page: _Page) -> Thing:
-        slab = self._cache(page.cache)
-        offset = (physical - page.start) % slab.size - slab.red_zone
+    def _slab(self, physical: int, inside: int, slab: _Cache) -> Thing:
+        offset = inside % slab.size - slab.red_zone
         address = physical - offset + self._guest.direct
         struct = slab.type.name if slab.type else ""
         if not 0 <= offset < slab.object_size:
@@ -199,17 +185,14 @@ class Resolver:
         return Thing("slab", slab.name, *where)
 
     def _read_cache(self, address: int) -> _Cache:
-        name = self._guest.text(self._guest.member("kmem_cache", address, "name"))
-        size, object_size = (
-            self._guest.member("kmem_cache", address, each) for each in ("size", "object_size")
-        )
-        red_zone, known = 0, None
+        read = partial(self._guest.member, "kmem_cache", address)
+        name, red_zone, known = self._guest.text(read("name")), 0, None
         with suppress(UsageError):  # only with CONFIG_SLUB_DEBUG
-            red_zone = self._guest.member("kmem_cache", address, "red_left_pad")
+            red_zone = read("red_left_pad")
         if not name.startswith("kmalloc"):
             with suppress(UsageError):
                 known = self._image.type(*CACHES.get(name, (name, NEAR)))
-        return _Cache(name, size, object_size, red_zone, known)
+        return _Cache(name, read("size"), read("object_size"), red_zone, known)
 
     # Things without a slab cache of their own, found from those that point at them
 
@@ -256,8 +239,8 @@ class Resolver:
             kind = guest.kind_of(guest.member("dentry", address, "d_sb"))
             return f'"{guest.dentry_name(address)}" of {kind}', role
         if struct == "mount":
-            where = guest.member("mount", address, "mnt_mountpoint")
-            return f'mounted on "{guest.dentry_name(where)}"', role
+            where = guest.dentry_name(guest.member("mount", address, "mnt_mountpoint"))
+            return f'mounted on "{where}"', role
         if struct == "cred":
             return "kept by overlayfs" if role == "overlay" else "", role
         if struct == "file":

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from contended.errors import ContendedError
 from contended.profile.dwarf import Image
-from contended.profile.layouts import Type
+from contended.profile.entries import Type
 
 _PAGE_OFFSET = 0xFFFF888000000000  # where the variables of a 5-level kernel do not say otherwise
 _LISTED = 4096  # a guard: lists are the guest's

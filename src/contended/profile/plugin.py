@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The QEMU plugin that counts: is there a QEMU for it, compile it, ask for it.
 
-`csrc/qemu/coherence.c` is compiled when it is used, for the version of the plugin interface that
-the QEMU at hand speaks, and kept in the cache under a digest of all that went into it. The caller
-starts QEMU (a kernel: `boot`; a program: `qemu-x86_64`) with the value that `option` makes, and
-reads what the plugin wrote with `output.load`.
+`csrc/qemu/coherence.c` is compiled for the version of the plugin interface that the QEMU at hand
+speaks, and kept under a digest of all that went into it. The caller starts QEMU with the value that
+`option` makes, and reads what the plugin wrote with `output.load`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -33,11 +32,6 @@ FLAGS = (
 )
 PROBE_S = 20
 MAX_WATCHES = 64
-
-PROGRAMS: Mapping[Mode, tuple[str, str]] = {
-    "system": ("qemu-system-x86_64", "qemu-system-x86"),
-    "user": ("qemu-x86_64", "qemu-user"),
-}
 
 
 class NoPlugins(ContendedError):
@@ -64,7 +58,8 @@ def find(mode: Mode = "system") -> Qemu:
     Raises NoPlugins if it is not installed, was built without plugins, or speaks a version of the
     plugin interface that is not known here.
     """
-    program, package = PROGRAMS[mode]
+    system = "qemu-system-x86_64", "qemu-system-x86"
+    program, package = system if mode == "system" else ("qemu-x86_64", "qemu-user")
     path = shutil.which(program)
     if path is None:
         raise NoPlugins(f"{program} is not installed: apt-get install {package}")

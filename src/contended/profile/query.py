@@ -63,9 +63,7 @@ _FILTER = re.compile(r"\.(\w+)\(([^()]*)\)")
 def value(profiles: Profiles, variant: str, metric: str) -> float | str:
     """A metric of a variant.
 
-    Raises:
-        UsageError: the metric is not one, or this run does not have it (a label or a watched
-            function); the message says what there is.
+    Raises UsageError if it is none, or this run does not have it (a label or a watched function).
     """
     if metric.startswith("slope."):
         return _slope(profiles, variant, metric.removeprefix("slope."))
@@ -76,7 +74,7 @@ def value(profiles: Profiles, variant: str, metric: str) -> float | str:
 def watch(names: str) -> list[tuple[str, str]]:
     """What a run must watch for `share.slow(names)`: functions, and (function, callee) pairs."""
     functions, callee = SLOW[names]
-    return [(f, "") for f in functions] + [(f, callee) for f in functions]
+    return [(function, called) for called in ("", callee) for function in functions]
 
 
 def _of(profile: Profile, metric: str, mode: str) -> float | str:
@@ -86,9 +84,10 @@ def _of(profile: Profile, metric: str, mode: str) -> float | str:
         return _top(profile, rest)
     if head == "share" and rest.startswith(("calls(", "slow(")):
         return _share_of_calls(profile, metric)
-    if head in ("calls", "calls_per_op") and rest:
-        count = _calls(profile, rest)
-        return profile.per_op(count) if head == "calls_per_op" else float(count)
+    if head == "calls" and rest:
+        return float(_calls(profile, rest))
+    if head == "calls_per_op" and rest:
+        return profile.per_op(_calls(profile, rest))
     if head == "share":
         head, dot, rest = rest.partition(".")
         part, whole = _count(profile, metric, head, dot + rest, mode)

@@ -22,23 +22,14 @@ _NAMES = 3  # members, or functions, that are named
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiles(Record):
-    """All regions of the variants of a case, in the order they were made.
-
-    Attributes:
-        case: The slug.
-        run: The run's name in `variants.toml`; "user" for C models.
-        mode: "system" (a kernel) or "user" (a program).
-        profiles: One for each variant and region.
-        schema: Of the JSON.
-        recorded: Whether they were loaded rather than made just now.
-    """
+    """All regions of the variants of a case, in the order they were made."""
 
     case: str
-    run: str
-    mode: str
+    run: str  # its name in `variants.toml`; "user" for C models
+    mode: str  # "system" (a kernel) or "user" (a program)
     profiles: tuple[Profile, ...]
     schema: int = SCHEMA
-    recorded: bool = False
+    recorded: bool = False  # loaded rather than made just now
 
     @property
     def variants(self) -> list[str]:
@@ -76,7 +67,8 @@ class Profiles(Record):
                 hitm = line.counts.hitm
                 each = number(profile.per_op(hitm), 3)
                 share = f"{100 * hitm / total:.0f} %" if total else ""
-                rows.append((variant, place, each, share, _what(line), _who(line)))
+                who = _first(site.symbol for site in line.sites if site.counts.hitm)
+                rows.append((variant, place, each, share, _what(line), who))
             # of how many lines a record does not tell: only the worst are kept
             rows.append((variant, "all", number(profile.per_op(total), 3), "", "", ""))
         caption = f"{self.case}: cache lines taken from another CPU"
@@ -124,10 +116,6 @@ def _what(line: CacheLine) -> str:
     text += f": {members}" if members else ""
     others = len({thing.object for thing in things} - {first.object})
     return text + (f", and {others} more" if others else "")
-
-
-def _who(line: CacheLine) -> str:
-    return _first(site.symbol for site in line.sites if site.counts.hitm)
 
 
 def _first(names: Iterable[str]) -> str:

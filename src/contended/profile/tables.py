@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Profiles as tables in the shape of `perf c2c report --stdio`, and as a before/after difference.
 
-Three tables, as perf's users know them: what happened in all, the shared cache lines, and for each
-of the worst lines which instruction touched which byte. What perf samples is counted here, so there
-are per-operation figures instead of percentages of samples; there is one level of distance, so
-HITM is not split into local and remote; and there is a column perf cannot have: what the byte is.
+Three tables, as perf's users know them: what happened in all, the shared cache lines, and which
+instruction touched which byte of the worst. What perf samples is counted here, per operation; there
+is one level of distance, so HITM is not split into local and remote; and there is a column that
+perf cannot have: what the byte is.
 """
 
 from __future__ import annotations
@@ -65,9 +65,8 @@ def _totals(profile: Profile) -> str:
     counted |= {name: [getattr(s.counts, event) for s in sides] for name, event in _EVENTS.items()}
     rows = [["", "kernel", "user", "per operation"], ["  Operations", "", f"{profile.ops:,}", ""]]
     for name, (kernel, user) in counted.items():
-        rows.append(
-            [f"  {name}", f"{kernel:,}", f"{user:,}", number(profile.per_op(kernel + user))]
-        )
+        each = number(profile.per_op(kernel + user))
+        rows.append([f"  {name}", f"{kernel:,}", f"{user:,}", each])
     rows.append(["  Shared cache lines", "", f"{len(profile.lines):,}", ""])
     for name, count in profile.calls.items():
         rows.append([f"  Calls of {name}", f"{count:,}", "", number(profile.per_op(count))])
@@ -122,7 +121,7 @@ def _site(profile: Profile, line: CacheLine, site: Site) -> list[str]:
         f"{100 * getattr(site.counts, event) / (getattr(line.counts, event) or 1):.2f}%"
         for event in ("hitm_loads", "hitm_stores", "invalidations")
     )
-    inlined = site.inlined
+    inlined = [frame.function for frame in site.frames[:-1]]
     if len(inlined) > _CHAIN:  # the middle of a long chain says little
         inlined = [inlined[0], "...", *inlined[-_CHAIN + 1 :]]
     return [

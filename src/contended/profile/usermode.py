@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from contended import cc, tree
 from contended.errors import ContendedError, UsageError
@@ -25,7 +25,7 @@ from contended.profile import assemble, output, plugin
 from contended.profile.assemble import NoRegion
 from contended.profile.coherence import Origin, Profile, Thing
 from contended.profile.dwarf import Image
-from contended.profile.layouts import Type
+from contended.profile.entries import Type
 from contended.profile.saved import Profiles
 
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-pthread", "-no-pie")
@@ -37,16 +37,9 @@ DEADLINE_S = 120.0
 MAX_THREADS = 128
 
 
-class Heap(NamedTuple):
-    """What the model allocated: `size` bytes of things of a type (None: unknown) in a row.
-
-    Its name is the member of struct shared that points at it, "shared" itself, or "".
-    """
-
-    address: int
-    size: int
-    name: str
-    type: Type | None
+# Where something lies that the model allocated, its bytes, the member of struct shared that points
+# at it ("shared": that itself, "": unknown), and what lies there in a row, if that is known.
+_Heap = tuple[int, int, str, Type | None]
 
 
 def profile(
@@ -102,7 +95,7 @@ def profile(
             if len(results) != len(regions):
                 raise NoRegion(f"{slug}, variant {variant}: no measured region: no table")
             heap = [
-                Heap(row["address"], row["size"], *_type_of(image, row, variant))
+                (row["address"], row["size"], *_type_of(image, row, variant))
                 for row in said
                 if row["type"] == "object"
             ]
@@ -148,11 +141,10 @@ def _run(command: Sequence[str], what: str) -> list[dict[str, Any]]:
     for line in run.stdout.splitlines():
         with suppress(ValueError):
             row = json.loads(line)
+            if isinstance(row, dict) and row.get("type") == "error":
+                raise ContendedError(f"{what}: {row.get('what')}")
             if isinstance(row, dict) and isinstance(row.get("type"), str):
                 said.append(row)
-    for row in said:
-        if row["type"] == "error":
-            raise ContendedError(f"{what}: {row.get('what')}")
     if run.returncode:
         words = (run.stderr.strip().splitlines() or ["no message"])[-1]
         raise ContendedError(f"{what}: QEMU ended with status {run.returncode}: {words}")
@@ -178,7 +170,7 @@ def _type_of(image: Image, row: Mapping[str, Any], variant: str) -> tuple[str, T
     return (member[1] if member else ""), None
 
 
-def resolve(image: Image, heap: Sequence[Heap], address: int, virtual: int = 0) -> Thing:
+def resolve(image: Image, heap: Sequence[_Heap], address: int, virtual: int = 0) -> Thing:
     """What is at an address of a model: a variable, or a member of what it allocated."""
     address = virtual or address
     for start, length, name, kind in heap:
