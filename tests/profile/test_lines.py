@@ -11,11 +11,10 @@ import pytest
 from ctools import C, execute
 
 from contended import cc
-from contended.profile import memory
+from contended.profile import lines
 from contended.profile.coherence import Thing
 from contended.profile.dwarf import Image
-from contended.profile.lines import Resolver
-from contended.profile.memory import Monitor, Unmapped
+from contended.profile.lines import Monitor, Resolver, Unmapped
 
 KERNEL_MAP = 0xFFFFFFFF80000000
 DIRECT = 0xFF11000000000000
@@ -99,7 +98,7 @@ class Guest:
 
     def text(self, text: str) -> int:
         at = DIRECT + self.next
-        self.memory.put(at, text.encode().ljust(memory._TEXT + 1, b"\0"))
+        self.memory.put(at, text.encode().ljust(lines._TEXT + 1, b"\0"))
         self.next += 256
         return at
 

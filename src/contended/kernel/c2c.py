@@ -24,8 +24,7 @@ from contended.profile import query as metrics
 from contended.profile.assemble import NoRegion
 from contended.profile.coherence import Origin, Profile
 from contended.profile.dwarf import Image
-from contended.profile.lines import Resolver
-from contended.profile.memory import Monitor
+from contended.profile.lines import Monitor, Resolver
 from contended.profile.saved import Profiles
 
 VCPUS = 4

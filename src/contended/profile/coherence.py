@@ -11,6 +11,7 @@ sequential consistency and one level of distance between CPUs:
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from operator import add
 from typing import Annotated
 
 from pydantic import Field
@@ -34,9 +35,6 @@ class Counts:
     def hitm(self) -> int:
         """Loads and stores that found the line modified by another CPU."""
         return self.hitm_loads + self.hitm_stores
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +145,7 @@ class Profile:
     @property
     def counts(self) -> Counts:
         """Kernel and user together."""
-        return self.kernel.counts + self.user.counts
+        return Counts(*map(add, astuple(self.kernel.counts), astuple(self.user.counts)))
 
     @property
     def name(self) -> str:

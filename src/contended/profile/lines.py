@@ -9,17 +9,19 @@ kernel's headers are named below. Without `slab_nomerge` caches of one size woul
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from contended.errors import UsageError
+from contended.errors import ContendedError, UsageError
 from contended.profile.coherence import Thing
 from contended.profile.dwarf import Image
 from contended.profile.entries import Type
-from contended.profile.memory import CACHES, NEAR, GuestMemory, Structs, Unmapped
 
 _KERNEL_MAP = 0xFFFFFFFF80000000  # __START_KERNEL_map
+_PAGE_OFFSET = 0xFFFF888000000000  # where the variables of a 5-level kernel do not say otherwise
 _VMEMMAP = 0xFFFFEA0000000000
 _VMEMMAP_SIZE = 1 << 40
 _VMALLOC = 0xFFFFC90000000000
@@ -33,8 +35,85 @@ _SECTIONS = 64  # of these is looked which have an array of struct page: 8 GiB
 _TYPED = 0xF0000000
 _TYPES = {"page table": 0x200, "free": 0x80}
 
+_LISTED = 4096  # a guard: lists are the guest's
+_TEXT = 64  # bytes of a name that are read
+
+_BLOCK = 256  # bytes that are asked for at a time; never across a page
+
+#: Which struct the objects of a slab cache are, where the cache is not called like it, and a
+#: function in a file that defines it.
+CACHES: Mapping[str, tuple[str, str]] = {
+    "bdev_cache": ("bdev_inode", "bdev_cache_init"),
+    "cred_jar": ("cred", "prepare_creds"),
+    "dentry": ("dentry", "d_alloc"),
+    "ext4_inode_cache": ("ext4_inode_info", "ext4_iget"),
+    "files_cache": ("files_struct", "dup_fd"),
+    "filp": ("file", "d_alloc"),
+    "fs_cache": ("fs_struct", "copy_fs_struct"),
+    "inode_cache": ("inode", "d_alloc"),
+    "kernfs_node_cache": ("kernfs_node", "kernfs_get"),
+    "mnt_cache": ("mount", "mntput"),
+    "ovl_inode": ("ovl_inode", "ovl_permission"),
+    "pid": ("pid", "alloc_pid"),
+    "proc_inode_cache": ("proc_inode", "proc_get_inode"),
+    "radix_tree_node": ("xa_node", "xas_store"),
+    "romfs_inode_cache": ("romfs_inode_info", "romfs_iget"),
+    "shmem_inode_cache": ("shmem_inode_info", "shmem_get_inode"),
+    "sighand_cache": ("sighand_struct", "copy_fs_struct"),
+    "signal_cache": ("signal_struct", "copy_fs_struct"),
+    "sock_inode_cache": ("socket_alloc", "sock_alloc"),
+    "uid_cache": ("user_struct", "alloc_uid"),
+}
+NEAR = "kmem_cache_alloc"
+# Functions in files that define structs which are found slowly otherwise.
+_NEAR = {
+    **dict.fromkeys(("dentry", "super_block", "fs_struct"), "d_alloc"),
+    "mount": "mntput",
+    "ovl_fs": "ovl_permission",
+}
 # What the super block of a file system points at with s_fs_info.
 _PRIVATE = {"tmpfs": "shmem_sb_info", "rootfs": "shmem_sb_info", "overlay": "ovl_fs"}
+
+
+class Unmapped(ContendedError):
+    """An address of the guest that is not mapped."""
+
+
+class GuestMemory(Protocol):
+    """A guest's memory by kernel virtual address."""
+
+    def read(self, address: int, size: int) -> bytes:
+        """`size` bytes; raises Unmapped if nothing is mapped there."""
+
+
+class Monitor:
+    """A guest's memory through QEMU's monitor, asked with `qmp`, as `Machine.qmp` is.
+
+    A question takes a millisecond and the guest waits, so what was read once is remembered: make
+    a new one after the guest has run again.
+    """
+
+    def __init__(self, qmp: Callable[..., Any]) -> None:
+        self._qmp = qmp
+        self._blocks: dict[int, bytes] = {}
+
+    def read(self, address: int, size: int) -> bytes:
+        """`size` bytes."""
+        first = address - address % _BLOCK
+        data = b"".join(map(self._block, range(first, address + size, _BLOCK)))
+        return data[address - first :][:size]
+
+    def _block(self, address: int) -> bytes:
+        if address not in self._blocks:
+            line = f"x /{_BLOCK // 8}gx {address:#x}"
+            answer = self._qmp("human-monitor-command", **{"command-line": line})
+            text = answer.get("return", "") if isinstance(answer, dict) else answer
+            # "ffff888000000000: 0x0000000000000001 0x0000000000000002", two words in a line
+            words = re.findall(r" 0x([0-9a-f]{16})\b", str(text))
+            if len(words) != _BLOCK // 8:
+                raise Unmapped(f"cannot read the guest's memory at {address:#x}")
+            self._blocks[address] = b"".join(int(w, 16).to_bytes(8, "little") for w in words)
+        return self._blocks[address]
 
 
 class _Cache(NamedTuple):
@@ -50,7 +129,7 @@ class Resolver:
 
     def __init__(self, image: Image, memory: GuestMemory, vcpus: int) -> None:
         self._image = image
-        self._guest = Structs(image, memory)
+        self._memory = memory
         self._vcpus = vcpus
         self._page = cache(self._read_page)
         self._cache = cache(self._read_cache)
@@ -70,7 +149,7 @@ class Resolver:
     # The kernel's image
 
     def _variable(self, physical: int) -> Thing | None:
-        address = physical - self._guest.base("phys_base", 0) + _KERNEL_MAP
+        address = physical - self._base("phys_base", 0) + _KERNEL_MAP
         # what the kernel needed only to start was given away since
         away = self._image.has("__init_end") and self._within("__init_begin", address, "__init_end")
         if away or not self._within("_text", address, "_end"):
@@ -87,28 +166,23 @@ class Resolver:
             return None  # a kernel for one CPU
         size = end = image.symbol("__per_cpu_end").address
         if image.has("pcpu_unit_size"):
-            size = self._guest.number(image.symbol("pcpu_unit_size").address, 4)
-        for cpu, base in enumerate(self._areas):
-            offset = physical + self._guest.direct - base
-            if 0 <= offset < size:
+            size = self._number(image.symbol("pcpu_unit_size").address, 4)
+        for cpu in range(self._vcpus):
+            base = self._number(image.symbol("__per_cpu_offset").address + 8 * cpu)
+            offset = physical + self._direct - base
+            # of a CPU that never came up the entry still points at the initial data
+            if base < _KERNEL_MAP and 0 <= offset < size:
                 label = f"of CPU {cpu}"
                 found = image.thing_at(offset, "per-cpu", label) if offset < end else None
                 return found or Thing("per-cpu", "per-cpu memory", "", offset, "", base, label)
         return None
 
-    @cached_property
-    def _areas(self) -> list[int]:
-        table = self._image.symbol("__per_cpu_offset").address
-        areas = [self._guest.number(table + 8 * cpu) for cpu in range(self._vcpus)]
-        # of a CPU that never came up the entry still points at the initial data
-        return [area for area in areas if area < _KERNEL_MAP]
-
     # Places in the kernel's address space: Documentation/x86/x86_64/mm.rst
 
     def _by_place(self, virtual: int) -> Thing | None:
-        vmemmap = self._guest.base("vmemmap_base", _VMEMMAP)
-        vmalloc = self._guest.base("vmalloc_base", _VMALLOC)
-        layout = self._guest.type("page")
+        vmemmap = self._base("vmemmap_base", _VMEMMAP)
+        vmalloc = self._base("vmalloc_base", _VMALLOC)
+        layout = self._type("page")
         arrays = [(first, base, _SECTION_PAGES) for first, base in self._maps]
         for first, base, pages in [*arrays, (0, vmemmap, _VMEMMAP_SIZE // layout.size)]:
             number, offset = divmod(virtual - base, layout.size)
@@ -125,23 +199,23 @@ class Resolver:
         kind, first, slab_cache = self._page(physical // _PAGE)
         if slab_cache:
             return self._slab(physical, physical - first, self._cache(slab_cache))
-        return self._owner(physical + self._guest.direct) or _by_page(kind, physical)
+        return self._owner(physical + self._direct) or _by_page(kind, physical)
 
     def _read_page(self, number: int) -> tuple[str, int, int]:
         """Its kind; of a slab the physical address of its first page, and the struct kmem_cache."""
-        size = self._guest.type("page").size
+        size = self._type("page").size
         head = own = self._map(number // _SECTION_PAGES) + number * size
-        link = self._guest.member("page", own, "compound_head")
+        link = self._member("page", own, "compound_head")
         if link & 1:
             head = link - 1
-        if self._guest.member("page", head, "flags") >> self._image.enumerator("PG_slab") & 1:
+        if self._member("page", head, "flags") >> self._image.enumerator("PG_slab") & 1:
             first = number - (own - head) // size
-            return "slab", first * _PAGE, self._guest.member("slab", head, "slab_cache")
-        typed = self._guest.member("page", head, "page_type")
+            return "slab", first * _PAGE, self._member("slab", head, "slab_cache")
+        typed = self._member("page", head, "page_type")
         for kind, bit in _TYPES.items():
             if typed & (_TYPED | bit) == _TYPED:
                 return kind, 0, 0
-        mapping = self._guest.member("page", head, "mapping")
+        mapping = self._member("page", head, "mapping")
         return "user" if mapping & 1 else "page cache" if mapping else "kernel page", 0, 0
 
     def _map(self, section: int) -> int:
@@ -152,11 +226,11 @@ class Resolver:
         """
         table = self._image.symbol("mem_section") if self._image.has("mem_section") else None
         if table is None or table.size != 8:
-            return self._guest.base("vmemmap_base", _VMEMMAP)
-        size = self._guest.type("mem_section").size
+            return self._base("vmemmap_base", _VMEMMAP)
+        size = self._type("mem_section").size
         root, index = divmod(section, _PAGE // size)
-        entries = self._guest.number(self._guest.number(table.address) + 8 * root)
-        entry = self._guest.member("mem_section", entries + index * size, "section_mem_map")
+        entries = self._number(self._number(table.address) + 8 * root)
+        entry = self._member("mem_section", entries + index * size, "section_mem_map")
         if not entry & _HAS_MAP:
             raise Unmapped(f"there is no memory in section {section}")
         return entry & ~_SECTION_FLAGS
@@ -172,12 +246,12 @@ class Resolver:
 
     def _slab(self, physical: int, inside: int, slab: _Cache) -> Thing:
         offset = inside % slab.size - slab.red_zone
-        address = physical - offset + self._guest.direct
+        address = physical - offset + self._direct
         struct = slab.type.name if slab.type else ""
         if not 0 <= offset < slab.object_size:
             return Thing("slab", slab.name, "", offset, "", address, "between objects")
         if slab.type is None:
-            owner = self._owner(physical + self._guest.direct)
+            owner = self._owner(physical + self._direct)
             return owner or Thing("slab", slab.name, "", offset, "", address)
         where = struct, offset, slab.type.at(offset), address
         with suppress(Unmapped, UsageError):
@@ -185,8 +259,8 @@ class Resolver:
         return Thing("slab", slab.name, *where)
 
     def _read_cache(self, address: int) -> _Cache:
-        read = partial(self._guest.member, "kmem_cache", address)
-        name, red_zone, known = self._guest.text(read("name")), 0, None
+        read = partial(self._member, "kmem_cache", address)
+        name, red_zone, known = self._text(read("name")), 0, None
         with suppress(UsageError):  # only with CONFIG_SLUB_DEBUG
             red_zone = read("red_left_pad")
         if not name.startswith("kmalloc"):
@@ -198,7 +272,7 @@ class Resolver:
 
     def _owner(self, address: int) -> Thing | None:
         for start, struct, label in self._owned:
-            layout = self._guest.type(struct)
+            layout = self._type(struct)
             offset = address - start
             if 0 <= offset < layout.size:
                 return Thing("slab", "kmalloc", struct, offset, layout.at(offset), start, label)
@@ -207,15 +281,19 @@ class Resolver:
     @cached_property
     def _owned(self) -> list[tuple[int, str, str]]:
         """Super blocks and what file systems hang on them: address, struct, file system."""
-        found = []
-        for block in self._guest.super_blocks():
-            with suppress(Unmapped):
-                kind = self._guest.kind_of(block)
-                private = self._guest.member("super_block", block, "s_fs_info")
-                found.append((block, "super_block", kind))
-                if private and kind in _PRIVATE:
-                    with suppress(UsageError):  # the kernel has no such struct
-                        self._guest.type(_PRIVATE[kind])
+        found: list[tuple[int, str, str]] = []
+        if not self._image.has("super_blocks"):
+            return found
+        link = self._type("super_block").field("s_list").offset
+        head = self._image.symbol("super_blocks").address
+        with suppress(Unmapped):
+            for block in self._listed(head, link):
+                with suppress(Unmapped, UsageError):
+                    kind = self._kind_of(block)
+                    private = self._member("super_block", block, "s_fs_info")
+                    found.append((block, "super_block", kind))
+                    if private and kind in _PRIVATE:
+                        self._type(_PRIVATE[kind])  # unless the kernel has no such struct
                         found.append((private, _PRIVATE[kind], kind))
         return found
 
@@ -224,34 +302,84 @@ class Resolver:
         """Objects with a role, by address: of processes' root directories, of overlayfs."""
         roles: dict[int, str] = {}
         with suppress(Unmapped, UsageError):
-            for task in self._guest.tasks():
-                roles |= dict.fromkeys(self._guest.root_of(task), "root")
+            link = self._type("task_struct").field("tasks").offset
+            for task in self._listed(self._image.symbol("init_task").address + link, link):
+                if fs := self._member("task_struct", task, "fs"):  # else it is ending
+                    dentry = self._member("fs_struct", fs, "root.dentry")
+                    mount = self._member("fs_struct", fs, "root.mnt")
+                    mount -= self._type("mount").field("mnt").offset
+                    inode = self._member("dentry", dentry, "d_inode")
+                    roles |= dict.fromkeys((dentry, mount, inode), "root")
         with suppress(Unmapped, UsageError):
             for start, struct, _ in self._owned:
                 if struct == "ovl_fs":
-                    roles[self._guest.member(struct, start, "creator_cred")] = "overlay"
+                    roles[self._member(struct, start, "creator_cred")] = "overlay"
         return roles
 
     def _read_label(self, struct: str, address: int) -> tuple[str, str]:
         """Which of its kind an object is, and its role."""
-        guest, role = self._guest, self._roles.get(address, "")
+        role = self._roles.get(address, "")
         if struct == "dentry":
-            kind = guest.kind_of(guest.member("dentry", address, "d_sb"))
-            return f'"{guest.dentry_name(address)}" of {kind}', role
+            kind = self._kind_of(self._member("dentry", address, "d_sb"))
+            return f"{self._dentry(address)} of {kind}", role
         if struct == "mount":
-            where = guest.dentry_name(guest.member("mount", address, "mnt_mountpoint"))
-            return f'mounted on "{where}"', role
+            where = self._member("mount", address, "mnt_mountpoint")
+            return f"mounted on {self._dentry(where)}", role
         if struct == "cred":
             return "kept by overlayfs" if role == "overlay" else "", role
         if struct == "file":
-            return f'"{guest.dentry_name(guest.member("file", address, "f_path.dentry"))}"', ""
+            return self._dentry(self._member("file", address, "f_path.dentry")), ""
         if struct == "task_struct":
-            return guest.text(address + guest.type(struct).field("comm").offset), ""
+            return self._text(address + self._type(struct).field("comm").offset), ""
         if struct != "inode":
             address += self._image.type(struct).field("vfs_inode").offset
-        number = guest.member("inode", address, "i_ino")
-        kind = guest.kind_of(guest.member("inode", address, "i_sb"))
+        number = self._member("inode", address, "i_ino")
+        kind = self._kind_of(self._member("inode", address, "i_sb"))
         return f"inode {number} of {kind}", self._roles.get(address, "")
+
+    # The memory, as the kernel's own code would read it
+
+    def _listed(self, head: int, link: int) -> Iterator[int]:
+        """The structs of a list, which are chained up by what lies `link` bytes into each."""
+        at = self._number(head)
+        for _ in range(_LISTED):
+            if at == head:
+                return
+            yield at - link
+            at = self._number(at)
+
+    def _dentry(self, address: int) -> str:
+        return f'"{self._text(self._member("dentry", address, "d_name.name"))}"'
+
+    def _kind_of(self, super_block: int) -> str:
+        kind = self._member("super_block", super_block, "s_type")
+        return self._text(self._member("file_system_type", kind, "name"))
+
+    def _type(self, name: str) -> Type:
+        return self._image.type(name, _NEAR.get(name, NEAR))
+
+    @property
+    def _direct(self) -> int:
+        """Where all of the physical memory is mapped."""
+        return self._base("page_offset_base", _PAGE_OFFSET)
+
+    def _base(self, variable: str, otherwise: int) -> int:
+        """What a variable of the kernel holds; `otherwise` if there is no such variable."""
+        known = self._image.has(variable)
+        return self._number(self._image.symbol(variable).address) if known else otherwise
+
+    def _member(self, struct: str, address: int, path: str) -> int:
+        """The value of a member, as in "root.dentry", of the struct at an address."""
+        field = self._type(struct).field(path)
+        return self._number(address + field.offset, field.size)
+
+    def _number(self, address: int, size: int = 8) -> int:
+        return int.from_bytes(self._memory.read(address, size), "little")
+
+    def _text(self, address: int) -> str:
+        """A text, what cannot be printed as "?"."""
+        raw = self._memory.read(address, _TEXT).split(b"\0")[0]
+        return "".join(chr(c) if 32 <= c < 127 else "?" for c in raw)
 
 
 def _by_page(kind: str, address: int) -> Thing:

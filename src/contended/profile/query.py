@@ -82,22 +82,24 @@ def _of(profile: Profile, metric: str, mode: str) -> float | str:
     head, dot, rest = metric.partition(".")
     if head == "top" and rest in ("symbol", "field", "what", "line"):
         return _top(profile, rest)
-    if head == "share" and rest.startswith(("calls(", "slow(")):
-        return _share_of_calls(profile, metric)
     if head == "calls" and rest:
         return float(_calls(profile, rest))
     if head == "calls_per_op" and rest:
         return profile.per_op(_calls(profile, rest))
     if head == "share":
-        head, dot, rest = rest.partition(".")
-        part, whole = _count(profile, metric, head, dot + rest, mode)
+        if found := re.fullmatch(r"slow\(([^()]+)\)", rest):
+            part, whole = _slow(profile, found[1])
+        elif found := re.fullmatch(r"calls\(([^(),]+),([^()]+)\)", rest):
+            part, whole = (_calls(profile, name.strip()) for name in found.groups())
+        else:
+            head, dot, rest = rest.partition(".")
+            part, whole = _count(profile, metric, head, dot + rest, mode)
         return part / whole if whole else 0.0
     if head == "rank":
         filters = _filters(metric, dot + rest, mode)
-        for place, line in enumerate(profile.lines, 1):
-            if any(_hold(filters, line, site) for site in line.sites):
-                return float(place)
-        return 0.0
+        places = enumerate(profile.lines, 1)
+        held = (n for n, line in places if any(_hold(filters, line, site) for site in line.sites))
+        return float(next(held, 0))
     if head.endswith("_per_op"):
         count, _ = _count(profile, metric, head.removesuffix("_per_op"), dot + rest, mode)
         return profile.per_op(count)
@@ -182,23 +184,15 @@ def _calls(profile: Profile, name: str) -> int:
     return profile.calls[name]
 
 
-def _share_of_calls(profile: Profile, metric: str) -> float:
-    found = re.fullmatch(r"share\.(?:slow\(([^()]+)\)|calls\(([^(),]+),([^()]+)\))", metric)
-    if not found:
-        raise _unknown(metric)
-    slow, top, base = found.groups()
-    if slow and slow not in SLOW:
-        raise UsageError(f"no slow path {slow!r}; there are: {', '.join(SLOW)}")
-    if slow:
-        functions, callee = SLOW[slow]
-        seen = [f for f in functions if f in profile.calls]
-        if not seen:
-            raise UsageError(f"the run does not watch any of {', '.join(functions)}")
-        part = sum(_calls(profile, f"{f}>{callee}") for f in seen)
-        whole = sum(profile.calls[f] for f in seen)
-    else:
-        part, whole = _calls(profile, top.strip()), _calls(profile, base.strip())
-    return part / whole if whole else 0.0
+def _slow(profile: Profile, name: str) -> tuple[int, int]:
+    """How often functions with a fast path left it, and were executed."""
+    if name not in SLOW:
+        raise UsageError(f"no slow path {name!r}; there are: {', '.join(SLOW)}")
+    functions, callee = SLOW[name]
+    seen = [f for f in functions if f in profile.calls]
+    if not seen:
+        raise UsageError(f"the run does not watch any of {', '.join(functions)}")
+    return sum(_calls(profile, f"{f}>{callee}") for f in seen), sum(profile.calls[f] for f in seen)
 
 
 def _slope(profiles: Profiles, variant: str, metric: str) -> float:
