@@ -62,7 +62,7 @@ def assemble(
 
     `frames` symbolizes addresses, given the worst first; `resolve` says what is at an address of
     the line table, given that and a virtual address, and is None if nobody can be asked; `watched`
-    has the names of watched addresses. `waits` and `escapes` of the provenance are filled in here.
+    has the names of watched addresses. The waits and escapes of the provenance are filled in here.
     Raises NoRegion if the region was not finished, or no operation was done in it.
     """
     if not region.complete:

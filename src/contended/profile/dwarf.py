@@ -12,11 +12,12 @@ import mmap
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from elftools.common.exceptions import DWARFError, ELFError, ELFParseError
 from elftools.elf.elffile import ELFFile
@@ -40,7 +41,7 @@ class Symbol(NamedTuple):
     size: int
 
 
-class Image:
+class Image(AbstractContextManager["Image"]):
     """A program with its debug information: a kernel's `vmlinux`, or any x86-64 ELF file.
 
     A context manager; the file is mapped, not read. Raises ContendedError, as methods do, if the
@@ -63,9 +64,6 @@ class Image:
             raise ContendedError(f"{path} is no 64-bit ELF file: give the vmlinux") from error
         self._units: dict[int, Unit] = {}
         self._types: dict[str, Type] = {}
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._map.close()

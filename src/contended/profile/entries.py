@@ -205,8 +205,7 @@ class Unit:
     """One compile unit: its functions and its lines, taken apart once."""
 
     def __init__(self, dwarf: Any, unit: Any) -> None:
-        self._dwarf = dwarf
-        self._unit = unit
+        self._dwarf, self._unit = dwarf, unit
 
     @cached_property
     def tops(self) -> dict[int, Any]:
@@ -275,7 +274,6 @@ class Unit:
             for link in ("DW_AT_abstract_origin", "DW_AT_specification"):
                 if link in die.attributes and "DW_AT_name" not in die.attributes:
                     die = die.get_DIE_from_attribute(link)
-                    break
         return name_of(die)
 
     @cached_property
@@ -296,11 +294,6 @@ class Unit:
         return (self._file(file), line) if known else ("", 0)
 
     def _file(self, number: int) -> str:
-        """The file of that number; empty if unknown.
-
-        "../fs/namei.c" and "/somewhere/linux/fs/namei.c" are both fs/namei.c to the reader, and
-        where somebody built a kernel is nobody's business.
-        """
         if not self._program:
             return ""
         header = self._program.header
@@ -312,6 +305,8 @@ class Unit:
         path: str = entry.name.decode(errors="replace")
         if first <= entry.dir_index < len(folders) + first:
             path = posixpath.join(folders[entry.dir_index - first].decode(errors="replace"), path)
+        # "../fs/namei.c" and "/somewhere/linux/fs/namei.c" are both fs/namei.c to the reader, and
+        # where somebody built a kernel is nobody's business.
         home = value(self._unit.get_top_DIE(), "DW_AT_comp_dir", b"").decode().rstrip("/")
         path = posixpath.normpath(path).removeprefix(f"{home}/" if home else "")
         while path.startswith("../"):

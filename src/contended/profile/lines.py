@@ -37,7 +37,6 @@ _TYPES = {"page table": 0x200, "free": 0x80}
 
 _LISTED = 4096  # a guard: lists are the guest's
 _TEXT = 64  # bytes of a name that are read
-
 _BLOCK = 256  # bytes that are asked for at a time; never across a page
 
 #: Which struct the objects of a slab cache are, where the cache is not called like it, and a
@@ -66,11 +65,8 @@ CACHES: Mapping[str, tuple[str, str]] = {
 }
 NEAR = "kmem_cache_alloc"
 # Functions in files that define structs which are found slowly otherwise.
-_NEAR = {
-    **dict.fromkeys(("dentry", "super_block", "fs_struct"), "d_alloc"),
-    "mount": "mntput",
-    "ovl_fs": "ovl_permission",
-}
+_NEAR = {"dentry": "d_alloc", "super_block": "d_alloc", "fs_struct": "d_alloc", "mount": "mntput"}
+_NEAR["ovl_fs"] = "ovl_permission"
 # What the super block of a file system points at with s_fs_info.
 _PRIVATE = {"tmpfs": "shmem_sb_info", "rootfs": "shmem_sb_info", "overlay": "ovl_fs"}
 
@@ -128,9 +124,7 @@ class Resolver:
     """Tells what physical addresses of a waiting guest with so many CPUs are."""
 
     def __init__(self, image: Image, memory: GuestMemory, vcpus: int) -> None:
-        self._image = image
-        self._memory = memory
-        self._vcpus = vcpus
+        self._image, self._memory, self._vcpus = image, memory, vcpus
         self._page = cache(self._read_page)
         self._cache = cache(self._read_cache)
         self._label = cache(self._read_label)

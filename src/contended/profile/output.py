@@ -160,9 +160,8 @@ def parse(text: bytes) -> PluginReport:
         abi = found.get("abi") if isinstance(found, dict) else None
         if abi != ABI:
             raise BadReport(f"the profiler's report is of version {abi}, not {ABI}: build it again")
-        report: PluginReport = records.adapter(PluginReport).validate_json(
-            text, strict=True, extra="forbid"
-        )
+        adapter = records.adapter(PluginReport)
+        report: PluginReport = adapter.validate_json(text, strict=True, extra="forbid")
         for region in report.regions:
             _check(region)
     except ValueError as error:

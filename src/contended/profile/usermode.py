@@ -22,7 +22,6 @@ from contended import cc, tree
 from contended.errors import ContendedError, UsageError
 from contended.measure import models, native
 from contended.profile import assemble, output, plugin
-from contended.profile.assemble import NoRegion
 from contended.profile.coherence import Origin, Profile, Thing
 from contended.profile.dwarf import Image
 from contended.profile.entries import Type
@@ -35,7 +34,6 @@ THREADS = 4
 OPS = 300
 DEADLINE_S = 120.0
 MAX_THREADS = 128
-
 
 # Where something lies that the model allocated, its bytes, the member of struct shared that points
 # at it ("shared": that itself, "": unknown), and what lies there in a row, if that is known.
@@ -75,6 +73,7 @@ def profile(
     with Image(program) as image, tempfile.TemporaryDirectory(prefix="contended-") as work:
         out = Path(work) / "profile.json"
         qemu_command = [str(qemu.path), "-plugin", plugin.option(library, out, quantum=quantum)]
+        cache = tree.cache_dir() / "kernel" / "symbols"
         origin = Origin(
             qemu=f"{qemu.path.name} {qemu.version}",
             kernel=native.source(slug).name,
@@ -93,15 +92,13 @@ def profile(
             regions = output.load(out).regions
             results = [row for row in said if row["type"] == "result"]
             if len(results) != len(regions):
-                raise NoRegion(f"{slug}, variant {variant}: no measured region: no table")
+                raise assemble.NoRegion(f"{slug}, variant {variant}: no measured region: no table")
+            objects = [row for row in said if row["type"] == "object"]
             heap = [
-                (row["address"], row["size"], *_type_of(image, row, variant))
-                for row in said
-                if row["type"] == "object"
+                (row["address"], row["size"], *_type_of(image, row, variant)) for row in objects
             ]
-            cache = tree.cache_dir() / "kernel" / "symbols"
-            found += (
-                assemble.assemble(
+            for region, result in zip(regions, results, strict=True):
+                made = assemble.assemble(
                     region,
                     variant=variant,
                     label=str(result["label"]),
@@ -109,8 +106,7 @@ def profile(
                     frames=partial(assemble.frames, image, cache=cache),
                     resolve=partial(resolve, image, heap),
                 )
-                for region, result in zip(regions, results, strict=True)
-            )
+                found.append(made)
     return Profiles(case=slug, run="user", mode="user", profiles=tuple(found))
 
 
