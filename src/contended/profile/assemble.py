@@ -94,17 +94,9 @@ def assemble(
         if row.pc in watched:
             calls[watched[row.pc]] += row.executions
     waits, escapes = (sum(getattr(c, n) for c in region.cpus) for n in ("waits", "escapes"))
-    return Profile(
-        variant=variant,
-        label=label,
-        size=size,
-        ops=region.ops,
-        kernel=_side(region, "kernel"),
-        user=_side(region, "user"),
-        lines=tuple(lines),
-        calls=calls,
-        provenance=replace(provenance, waits=waits, escapes=escapes),
-    )
+    provenance = replace(provenance, waits=waits, escapes=escapes)
+    sides = _side(region, "kernel"), _side(region, "user")
+    return Profile(variant, label, size, region.ops, *sides, tuple(lines), calls, provenance)
 
 
 def _side(region: output.Region, side: str) -> Side:

@@ -128,7 +128,7 @@ class Origin:
     escapes: int = 0  # how often it went on: above some thousandths of the waits, counts vary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Profile:
     """One region of one variant."""
 

@@ -125,14 +125,9 @@ def _escape(path: Path) -> str:
 
 def run(command: Sequence[str], deadline_s: float) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, without input; it is killed at the deadline."""
+    no_input = subprocess.DEVNULL
     return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        stdin=subprocess.DEVNULL,
-        timeout=deadline_s,
-        check=False,
+        command, capture_output=True, errors="replace", stdin=no_input, timeout=deadline_s
     )
 
 
