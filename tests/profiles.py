@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from contended.profile import assemble, output
+from contended.profile import assemble, plugin
 from contended.profile.coherence import Origin, Profile, Thing
 from contended.profile.entries import Frame
 from contended.profile.saved import Profiles
@@ -128,7 +128,7 @@ def report(*regions: Any) -> Any:
 def profile(
     variant: str = "before", label: str = "", size: int = 0, raw: Any = None, **changes: Any
 ) -> Profile:
-    parsed = output.parse(json.dumps(report(raw or region())).encode())
+    parsed = plugin.parse(json.dumps(report(raw or region())).encode())
     made = assemble.assemble(
         parsed.regions[0],
         variant=variant,

@@ -21,7 +21,7 @@ from contended.kernel import build, c2c, source
 from contended.kernel.build import Kernel
 from contended.kernel.variants import Case, Run, Variant
 from contended.measure import models, native
-from contended.profile import assemble, output, plugin, query, saved, usermode
+from contended.profile import assemble, plugin, query, saved, usermode
 from contended.profile.assemble import NoRegion
 from contended.profile.coherence import Profile, Thing
 from contended.profile.dwarf import Image
@@ -124,7 +124,7 @@ def test_no_table_without_a_whole_region(image: Image, tmp_path: Path) -> None:
         ("", "damaged"),
     ):
         out.write_text(content)
-        with pytest.raises(output.BadReport, match=message):
+        with pytest.raises(plugin.BadReport, match=message):
             named(image, out, [{}])
 
 

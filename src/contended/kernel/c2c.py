@@ -19,7 +19,7 @@ from contended.errors import UsageError
 from contended.kernel import build, qemu, source, variants, vm
 from contended.kernel.make import Progress
 from contended.kernel.variants import Case, Run, Variant
-from contended.profile import assemble, output, plugin
+from contended.profile import assemble, plugin
 from contended.profile import query as metrics
 from contended.profile.assemble import NoRegion
 from contended.profile.coherence import Origin, Profile
@@ -59,7 +59,7 @@ def profile(
     Raises:
         UsageError: no such case, variant or run.
         NoRegion: a workload did nothing in its measured region.
-        output.BadReport: it ended before it was measured.
+        plugin.BadReport: it ended before it was measured.
         plugin.NoPlugins: there is no QEMU that takes plugins.
         WrongKernel: a vmlinux is not of the kernel that was booted.
         ContendedError: no QEMU, no source, a build that fails, a guest that panics.
@@ -163,11 +163,11 @@ def name_regions(
 
     Raises:
         NoRegion: there are none, or not as many as there are results.
-        output.BadReport: the output is damaged or another version's.
+        plugin.BadReport: the output is damaged or another version's.
     """
     if not out.exists():
         raise NoRegion(f"{variant}: the workload never finished a measured region: no table")
-    report = output.load(out)
+    report = plugin.load(out)
     if len(report.regions) != len(results):
         raise NoRegion(
             f"{variant}: {len(report.regions)} measured regions for {len(results)} results of "

@@ -22,7 +22,7 @@ from contended.kernel.plan import Plan
 from contended.kernel.qemu import Accel, Boot
 from contended.kernel.record import BootRecord, KernelInfo, KernelRun, Provenance
 from contended.kernel.variants import MAX_VCPUS, Case, Run, Variant
-from contended.profile import assemble, output
+from contended.profile import assemble, plugin
 from contended.profile.saved import Profiles
 
 # A guest is done in seconds; this is for a host that is busy with other things.
@@ -188,7 +188,7 @@ def _report(asked: Boot, variant: Variant, run: Run) -> tuple[Report, str, str]:
         return report, accel, note
     except vm.GuestTrouble as trouble:
         failed = Failed(trouble.kind, str(trouble), trouble.console)
-    except (assemble.NoRegion, output.BadReport) as nothing:
+    except (assemble.NoRegion, plugin.BadReport) as nothing:
         failed = Failed("error", str(nothing), "")
     return failed, accel, note
 

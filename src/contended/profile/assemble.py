@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from contended.errors import ContendedError
-from contended.profile import output
+from contended.profile import plugin
 from contended.profile.coherence import CacheLine, Counts, Origin, Profile, Side, Site, Thing
 from contended.profile.dwarf import Image
 from contended.profile.entries import Frame
@@ -48,7 +48,7 @@ def check_build(build_id: str, booted: str) -> None:
 
 
 def assemble(
-    region: output.Region,
+    region: plugin.Region,
     *,
     variant: str,
     label: str,
@@ -69,7 +69,7 @@ def assemble(
         raise NoRegion(f"{variant}: the workload ended within its measured region: no table")
     if not region.ops:
         raise NoRegion(f"{variant}: no operation was marked in the measured region: no table")
-    by_line: dict[int, list[output.SiteRow]] = defaultdict(list)
+    by_line: dict[int, list[plugin.SiteRow]] = defaultdict(list)
     hitm: Counter[int] = Counter()
     taken: Counter[int] = Counter()
     for site in region.sites:
@@ -99,7 +99,7 @@ def assemble(
     return Profile(variant, label, size, region.ops, *sides, tuple(lines), calls, provenance)
 
 
-def _side(region: output.Region, side: str) -> Side:
+def _side(region: plugin.Region, side: str) -> Side:
     instructions, *counts = (
         sum(getattr(getattr(cpu, name), side) for cpu in region.cpus)
         for name in ("instructions", *_EVENTS)

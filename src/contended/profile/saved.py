@@ -86,6 +86,9 @@ class Profiles(Record):
             parts.append(tables.diff_text(self.profiles[0], self.of(variant), top))
         return "\n\n".join(parts)
 
+    def __str__(self) -> str:
+        return self.text()
+
     def _repr_html_(self) -> str:
         return self.worst_lines()._repr_html_()
 

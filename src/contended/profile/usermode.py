@@ -21,7 +21,7 @@ from typing import Any
 from contended import cc, tree
 from contended.errors import ContendedError, UsageError
 from contended.measure import models, native
-from contended.profile import assemble, output, plugin
+from contended.profile import assemble, plugin
 from contended.profile.coherence import Origin, Profile, Thing
 from contended.profile.dwarf import Image
 from contended.profile.entries import Type
@@ -89,7 +89,7 @@ def profile(
             out.unlink(missing_ok=True)
             model_command = [str(program), variant, str(threads), str(ops), *settings]
             said = _run([*qemu_command, *model_command], f"{slug}, variant {variant}")
-            regions = output.load(out).regions
+            regions = plugin.load(out).regions
             results = [row for row in said if row["type"] == "result"]
             if len(results) != len(regions):
                 raise assemble.NoRegion(f"{slug}, variant {variant}: no measured region: no table")
