@@ -18,7 +18,7 @@ from pathlib import Path
 
 from contended.kernel import boot, build, qemu, variants
 from contended.kernel.build import Kernel
-from contended.profile import output, plugin
+from contended.profile import plugin
 
 KERNEL = "open-creat-unlazy/before"
 VCPUS, OPS = 4, 3000
@@ -80,7 +80,7 @@ def main() -> int:
                 good &= verdict(ratio <= SLOWER, f"{text}, limit {SLOWER:.0f}")
             else:  # nothing but accesses that are recorded, and waiting for each other
                 print(f"      {text}")
-        (region,) = output.load(out).regions
+        (region,) = plugin.load(out).regions
         cost = region.directory
         # What is allocated but not used yet is at most a chunk each.
         used = cost.line_bytes / (cost.lines + CHUNK_LINES * VCPUS)

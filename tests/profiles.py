@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from contended.profile import assemble, output
-from contended.profile.coherence import Profile, Provenance
+from contended.profile import assemble, plugin
+from contended.profile.coherence import Origin, Profile, Thing
+from contended.profile.entries import Frame
 from contended.profile.saved import Profiles
-from contended.profile.thing import Thing
-from contended.profile.units import Frame
 
 GET, PUT, LOOKUP, USER, ENTRY, SLOW = 0x1000, 0x1100, 0x2000, 0x3000, 0x4000, 0x4010
 ROOT, FILE, LOCK = 0x10040, 0x20040, 0x30000
@@ -28,7 +27,7 @@ FRAMES: Mapping[int, tuple[Frame, ...]] = {
     USER: (Frame("main", "test.c", 3),),
 }
 
-PROVENANCE = Provenance(
+PROVENANCE = Origin(
     qemu="QEMU 7.2.22",
     kernel="Linux 6.1.192",
     build_id="0123456789abcdef0123",
@@ -36,8 +35,6 @@ PROVENANCE = Provenance(
     quantum=2000,
     line=64,
     workload="open-creat ops=50",
-    waits=0,
-    escapes=0,
 )
 
 
@@ -131,7 +128,7 @@ def report(*regions: Any) -> Any:
 def profile(
     variant: str = "before", label: str = "", size: int = 0, raw: Any = None, **changes: Any
 ) -> Profile:
-    parsed = output.parse(json.dumps(report(raw or region())).encode())
+    parsed = plugin.parse(json.dumps(report(raw or region())).encode())
     made = assemble.assemble(
         parsed.regions[0],
         variant=variant,
@@ -139,7 +136,6 @@ def profile(
         size=size,
         provenance=PROVENANCE,
         frames=lambda pcs: {pc: FRAMES[pc] for pc in pcs},
-        names=lambda pcs: {pc: FRAMES[pc][-1:] for pc in pcs},
         resolve=resolve,
         watched={ENTRY: "lockref_get", SLOW: "lockref_get>_raw_spin_lock"},
     )

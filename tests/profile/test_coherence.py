@@ -16,8 +16,8 @@ from contended.errors import ContendedError, UsageError
 from contended.profile import assemble, figure, query, saved, tables
 from contended.profile.assemble import NoRegion, WrongKernel
 from contended.profile.coherence import Profile
+from contended.profile.entries import Frame
 from contended.profile.saved import Profiles
-from contended.profile.units import Frame
 
 
 @pytest.fixture
@@ -46,7 +46,11 @@ def test_lines_and_sites_are_ranked_and_named(profile: Profile) -> None:
     assert [site.pc for site in root.sites] == [made.GET, made.LOOKUP, made.PUT]
     assert root.sites[0].symbol == "path_get"
     assert root.sites[0].source == "atomic.h:12"
-    assert [frame.function for frame in root.sites[0].inlined] == ["atomic_inc", "lockref_get"]
+    assert [frame.function for frame in root.sites[0].frames] == [
+        "atomic_inc",
+        "lockref_get",
+        "path_get",
+    ]
     assert [thing.field for thing in root.things] == ["d_lockref", "d_iname[8]"]
     assert profile.named_share == 1
 
@@ -308,16 +312,6 @@ def test_only_the_worst_lines_are_kept_but_all_totals(both: Profiles) -> None:
     assert small.of("before").counts == both.of("before").counts
 
 
-def test_frames_of_pandas(both: Profiles) -> None:
-    pytest.importorskip("pandas")
-    table = both.frame()
-    assert len(table) == 5
-    assert table["hitm"].sum() == 135
-    assert table[table.symbol == "path_get"].hitm_per_op.iloc[0] == pytest.approx(0.6)
-    assert set(table[table.role == "root"].field) == {"d_lockref", "d_iname[8]"}
-    assert list(made.profile(raw=made.nothing()).frame().columns) == list(table.columns)
-
-
 def test_the_notebooks_table_escapes_what_it_shows(both: Profiles) -> None:
     bad = replace(both, case="<script>alert(1)</script>")
     text = bad._repr_html_()
@@ -372,14 +366,10 @@ def test_no_table_of_a_region_that_was_not_measured() -> None:
 
 def test_only_the_worst_lines_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assemble, "RESOLVED_LINES", 1)
-    monkeypatch.setattr(assemble, "RESOLVED_PCS", 1)
     profile = made.profile()
     assert profile.lines[0].things
     assert not profile.lines[1].things
     assert profile.named_share == pytest.approx(100 / 135)
-    frames = {site.pc: site.frames for _, site in profile.sites()}
-    assert len(frames[made.GET]) == 3
-    assert frames[made.LOOKUP][0].function == "lookup"
     text = tables.profile_text(profile)
     assert "not looked up" in text
     assert "the lines of 74% of the HITMs have a name" in text

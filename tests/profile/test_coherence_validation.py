@@ -18,7 +18,7 @@ from support import raced
 from contended.kernel import boot
 from contended.kernel.build import Kernel
 from contended.kernel.qemu import Boot
-from contended.profile import output, plugin
+from contended.profile import plugin
 
 pytest_plugins = ("labfixtures",)
 pytestmark = pytest.mark.usefixtures("no_vm_left")
@@ -37,7 +37,7 @@ class Seen:
 
     loads: dict[int, int]
     stores: dict[int, int]
-    region: output.Region
+    region: plugin.Region
 
     @property
     def hitm(self) -> int:
@@ -56,7 +56,7 @@ def library() -> Path:
 
 def profiled(
     kernel: Kernel, library: Path, out: Path, vcpus: int, quantum: int, **args: object
-) -> tuple[boot.GuestReport, output.Report]:
+) -> tuple[boot.GuestReport, plugin.PluginReport]:
     report = boot.boot(
         Boot(
             kernel=kernel,
@@ -67,7 +67,7 @@ def profiled(
             plugin=plugin.option(library, out, quantum=quantum),
         )
     )
-    return report, output.load(out)
+    return report, plugin.load(out)
 
 
 def see(

@@ -15,10 +15,9 @@ from ctools import C, execute
 
 from contended import cc
 from contended.errors import ContendedError, UsageError
-from contended.profile import symbolize
+from contended.profile import assemble
 from contended.profile.dwarf import Image
-from contended.profile.layouts import Field
-from contended.profile.units import Frame
+from contended.profile.entries import Frame, StructMember
 
 SOURCE = C / "layouts.c"
 
@@ -72,7 +71,7 @@ def test_every_instruction_has_the_frames_that_addr2line_finds(image: Image) -> 
             here.append((word, Path(next(words).split(" (disc")[0]).name))
     seen = {
         pc: [(frame.function, frame.place) for frame in frames]
-        for pc, frames in symbolize.frames(image, pcs).items()
+        for pc, frames in assemble.frames(image, pcs).items()
     }
     assert seen == expected
     assert max(len(frames) for frames in seen.values()) == 3, "nothing was inlined twice"
@@ -121,11 +120,10 @@ def test_the_member_at_an_offset(image: Image, offset: int, name: str) -> None:
 def test_members_by_name(image: Image) -> None:
     entry = image.type("entry")
     assert (entry.name, entry.size) == ("entry", 144)
-    assert entry.field("ref") == Field("ref", 24, 8)
-    assert entry.field("ref.count") == Field("ref.count", 28, 4)
-    assert entry.field("second") == Field("second", 6, 2)
+    assert entry.field("ref") == StructMember("ref", 24, 8)
+    assert entry.field("ref.count") == StructMember("ref.count", 28, 4)
+    assert entry.field("second") == StructMember("second", 6, 2)
     assert entry.field("children").size == 48
-    assert [field.name for field in entry.fields()][:4] == ["flags", "first", "second", "name"]
     with pytest.raises(UsageError, match=r"struct entry has no member 'ref\.none'"):
         entry.field("ref.none")
 
@@ -170,11 +168,20 @@ def test_symbols(image: Image) -> None:
     assert not image.has("nothing")
     with pytest.raises(UsageError, match="no symbol 'nothing'"):
         image.symbol("nothing")
+
+
+def test_of_the_worst_alone_the_debug_information_is_asked(
+    image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assemble, "RESOLVED_PCS", 1)
     take = image.symbol("take").address
-    assert symbolize.names(image, [take + 1, 8]) == {
+    found = assemble.frames(image, [take, take + 1, 8])
+    assert found == {
+        take: image.frames(take),
         take + 1: (Frame("take", "", 0),),
         8: (Frame("?", "", 0),),
     }
+    assert found[take][0].line
 
 
 def test_the_calls_are_those_that_objdump_finds(image: Image) -> None:
@@ -193,17 +200,17 @@ def test_what_was_found_is_remembered_by_build(
     image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take = image.symbol("take").address
-    first = symbolize.frames(image, [take], tmp_path / "symbols")
+    first = assemble.frames(image, [take], tmp_path / "symbols")
     file = tmp_path / "symbols" / f"{image.build_id}.json"
     assert file.is_file()
     monkeypatch.setattr(image, "frames", lambda pc: (Frame("asked again", "", 0),))
-    assert symbolize.frames(image, [take], tmp_path / "symbols") == first
-    fresh = symbolize.frames(image, [take, take + 1], tmp_path / "symbols")
+    assert assemble.frames(image, [take], tmp_path / "symbols") == first
+    fresh = assemble.frames(image, [take, take + 1], tmp_path / "symbols")
     assert fresh[take] == first[take]
     assert fresh[take + 1][0].function == "asked again"
     for damaged in ("", "{", "[]", '{"schema": 0}', '{"schema": 2, "frames": {"x": 1}}'):
         file.write_text(damaged)
-        assert symbolize.frames(image, [take], tmp_path / "symbols")[take][0].function == (
+        assert assemble.frames(image, [take], tmp_path / "symbols")[take][0].function == (
             "asked again"
         )
 
@@ -211,7 +218,7 @@ def test_what_was_found_is_remembered_by_build(
 def test_a_cache_that_cannot_be_written_only_costs_time(image: Image, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     take = image.symbol("take").address
-    found = symbolize.frames(image, [take], tmp_path / "file" / "symbols")
+    found = assemble.frames(image, [take], tmp_path / "file" / "symbols")
     assert found[take][-1].function == "take"
 
 

@@ -11,11 +11,10 @@ import pytest
 from ctools import C, execute
 
 from contended import cc
-from contended.profile import memory
+from contended.profile import lines
+from contended.profile.coherence import Thing
 from contended.profile.dwarf import Image
-from contended.profile.lines import Resolver
-from contended.profile.memory import Monitor, Unreadable
-from contended.profile.thing import Thing
+from contended.profile.lines import Monitor, Resolver, Unmapped
 
 KERNEL_MAP = 0xFFFFFFFF80000000
 DIRECT = 0xFF11000000000000
@@ -41,7 +40,7 @@ class Memory:
         try:
             return bytes(self.bytes[address + i] for i in range(size))
         except KeyError:
-            raise Unreadable(f"nothing at {address:#x}") from None
+            raise Unmapped(f"nothing at {address:#x}") from None
 
 
 class Guest:
@@ -99,7 +98,7 @@ class Guest:
 
     def text(self, text: str) -> int:
         at = DIRECT + self.next
-        self.memory.put(at, text.encode().ljust(memory._TEXT + 1, b"\0"))
+        self.memory.put(at, text.encode().ljust(lines._TEXT + 1, b"\0"))
         self.next += 256
         return at
 
@@ -343,5 +342,5 @@ def test_the_monitor_reads_words_and_asks_once() -> None:
     "answer", ["Cannot access memory\r\n", "", "ffff888000001000: 0x0000000000000001\r\n"]
 )
 def test_the_monitor_does_not_guess(answer: str) -> None:
-    with pytest.raises(Unreadable, match="cannot read the guest's memory at 0xffff888000001000"):
+    with pytest.raises(Unmapped, match="cannot read the guest's memory at 0xffff888000001000"):
         Monitor(lambda command, **arguments: answer).read(0xFFFF888000001000, 8)

@@ -19,7 +19,7 @@ from ctools import C, compile_c, execute
 
 from contended import tree
 from contended.errors import UsageError
-from contended.profile import output, plugin
+from contended.profile import plugin
 
 KERNEL = 0xFFFFFFFF81000000
 HOT = 32  # CT_HOT_EVENTS
@@ -43,7 +43,7 @@ def play(fake: Path, where: Path, lines: list[str], *arguments: str, vcpus: int 
         timeout=60,
     )
     assert run.returncode == 0, run.stderr
-    return output.load(out, regions=0)
+    return plugin.parse(out.read_bytes())
 
 
 # --- a simple oracle: one dictionary of lines, one access after the other ---
@@ -118,10 +118,10 @@ def translate(address: int) -> int:
     return physical ^ 0x3000 if physical >> 12 in (5, 6) else physical
 
 
-def compare(region: output.Region, oracle: Oracle) -> None:
+def compare(region: plugin.Region, oracle: Oracle) -> None:
     for got, expected in zip(region.cpus, oracle.cpu, strict=True):
         for name, (user, kernel) in expected.items():
-            assert getattr(got, name) == output.Split(user, kernel), name
+            assert getattr(got, name) == plugin.Split(user, kernel), name
     lines = {n: c for n, c in oracle.line.items() if any(c[e] for e in EVENTS)}
     assert {
         row.address: {k: v for k, v in asdict(row).items() if k not in ("address", "vaddr")}
@@ -172,13 +172,13 @@ def test_random_traces_agree_with_the_oracle(
     assert bool(region.hitm) == (vcpus > 1)
 
 
-def one_region(fake: Path, where: Path, *lines: str) -> output.Region:
+def one_region(fake: Path, where: Path, *lines: str) -> plugin.Region:
     report = play(fake, where, ["begin 0", *lines, "end 0"], "quantum=0")
-    region: output.Region = report.regions[0]
+    region: plugin.Region = report.regions[0]
     return region
 
 
-def sums(region: output.Region) -> tuple[int, ...]:
+def sums(region: plugin.Region) -> tuple[int, ...]:
     return tuple(sum(getattr(cpu, name).total for cpu in region.cpus) for name in EVENTS)
 
 
@@ -239,8 +239,8 @@ def test_instructions_and_watched_addresses_are_counted(fake: Path, tmp_path: Pa
     (region,) = report.regions
     assert [(w.pc, w.executions) for w in region.pcs] == [(0x402, 2), (0x77, 0)]
     # the end mark's block is counted as it begins; the begin mark's began before the region
-    assert region.cpus[0].instructions == output.Split(5 + 2 + 1, 0)
-    assert region.cpus[1].instructions == output.Split(0, 3)
+    assert region.cpus[0].instructions == plugin.Split(5 + 2 + 1, 0)
+    assert region.cpus[1].instructions == plugin.Split(0, 3)
 
 
 def test_user_mode_counts_virtual_addresses(fake: Path, tmp_path: Path) -> None:
@@ -253,26 +253,26 @@ def test_user_mode_counts_virtual_addresses(fake: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert run.returncode == 0
-    report = output.load(out)
+    report = plugin.load(out)
     assert (report.mode, report.vcpus) == ("user", 2)
     (region,) = report.regions
     assert region.complete
     assert [line.address for line in region.lines] == [0x5000]
-    assert region.cpus[0].stores == output.Split(1, 0)
+    assert region.cpus[0].stores == plugin.Split(1, 0)
 
 
 def test_a_region_that_did_not_end_is_marked(fake: Path, tmp_path: Path) -> None:
     report = play(fake, tmp_path, ["begin 0", "store 0 400 1000 8"], "quantum=0")
     assert [region.complete for region in report.regions] == [False]
-    with pytest.raises(output.BadReport, match="region 1 was not finished"):
-        output.load(tmp_path / "report.json")
+    with pytest.raises(plugin.BadReport, match="region 1 was not finished"):
+        plugin.load(tmp_path / "report.json")
 
 
 def test_no_region_is_said(fake: Path, tmp_path: Path) -> None:
     report = play(fake, tmp_path, ["store 0 400 1000 8", "end 0"], "quantum=0")
     assert report.regions == ()
-    with pytest.raises(output.BadReport, match="0 marked regions instead of 1"):
-        output.load(tmp_path / "report.json")
+    with pytest.raises(plugin.BadReport, match="0 marked regions instead of 1"):
+        plugin.load(tmp_path / "report.json")
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ SANITIZERS = pytest.mark.parametrize(
 )
 
 
-def alternation_holds(region: output.Region) -> bool:
+def alternation_holds(region: plugin.Region) -> bool:
     """Exact in any interleaving, on every line that is loaded and stored.
 
     A HITM load makes a modified line shared, an invalidation a shared one modified, and between
@@ -340,7 +340,7 @@ def test_threads_lose_no_count(tmp_path: Path, flags: tuple[str, ...], quantum: 
     run = execute(fake, "random", "4", "20000", "6", f"out={out}", f"quantum={quantum}")
     assert run.returncode == 0, run.stderr
     assert not run.stderr
-    (region,) = output.load(out).regions  # load() compares vCPUs, lines and sites
+    (region,) = plugin.load(out).regions  # load() compares vCPUs, lines and sites
     assert [cpu.ops for cpu in region.cpus] == [20000] * 4
     accesses = [cpu.loads.total + cpu.stores.total for cpu in region.cpus]
     assert accesses == [20000] * 4
@@ -356,7 +356,7 @@ def test_turns_have_one_hitm_each(tmp_path: Path, flags: tuple[str, ...]) -> Non
     run = execute(fake, "turns", "4", "4000", f"out={out}", "quantum=0")
     assert run.returncode == 0, run.stderr
     assert not run.stderr
-    (region,) = output.load(out).regions
+    (region,) = plugin.load(out).regions
     # of the two accesses of a turn the load is the HITM; the very first finds nothing
     assert sums(region) == (3999, 0, 3999)
 
@@ -376,7 +376,7 @@ def test_a_directory_that_is_not_atomic_is_caught(tmp_path: Path) -> None:
         out = tmp_path / f"report-{number}.json"
         run = execute(fake, "random", "4", "3000", "2", f"out={out}", "quantum=0")
         assert run.returncode == 0, run.stderr
-        (region,) = output.load(out).regions
+        (region,) = plugin.load(out).regions
         return alternation_holds(region)
 
     # A busy host may run the threads one after the other, and then there is nothing to see.
@@ -421,7 +421,7 @@ def test_nobody_runs_ahead(fake: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     run = execute(fake, "random", "4", "50000", "1", f"out={out}", "quantum=100")
     assert run.returncode == 0, run.stderr
-    (region,) = output.load(out).regions
+    (region,) = plugin.load(out).regions
     # 50000 operations of two instructions are 1000 windows
     assert sum(cpu.waits for cpu in region.cpus) > 500
     # in each window the line changes hands at least once
@@ -432,7 +432,7 @@ def test_a_waiter_gives_way_to_an_exclusive_section(fake: Path, tmp_path: Path) 
     out = tmp_path / "report.json"
     run = execute(fake, "stuck", "2", "300", f"out={out}", "quantum=100", seconds=30)
     assert run.returncode == 0, run.stderr
-    (region,) = output.load(out).regions
+    (region,) = plugin.load(out).regions
     assert region.cpus[1].escapes > 0
     assert region.cpus[0].escapes == 0
 
@@ -464,15 +464,15 @@ def good_report(fake: Path, where: Path) -> Any:
 
 def test_reports_that_do_not_fit_are_refused(fake: Path, tmp_path: Path) -> None:
     good = good_report(fake, tmp_path)
-    assert output.parse(json.dumps(good).encode()).regions[0].hitm == 1
+    assert plugin.parse(json.dumps(good).encode()).regions[0].hitm == 1
 
     def changed(change: str) -> bytes:
         report = json.loads(json.dumps(good))
         exec(change, {"r": report, "g": report["regions"][0]})
         return json.dumps(report).encode()
 
-    with pytest.raises(output.BadReport, match="version 2"):
-        output.parse(changed("r['abi'] = 2"))
+    with pytest.raises(plugin.BadReport, match="version 2"):
+        plugin.parse(changed("r['abi'] = 2"))
     for change in (
         "del r['vcpus']",
         "r['more'] = 1",
@@ -487,24 +487,24 @@ def test_reports_that_do_not_fit_are_refused(fake: Path, tmp_path: Path) -> None
         "g['directory'] = []",
         "g['pcs'][0].pop('pc')",
     ):
-        with pytest.raises(output.BadReport, match="damaged"):
-            output.parse(changed(change))
+        with pytest.raises(plugin.BadReport, match="damaged"):
+            plugin.parse(changed(change))
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(output.BadReport, match="left no report"):
-        output.load(tmp_path / "none")
+    with pytest.raises(plugin.BadReport, match="left no report"):
+        plugin.load(tmp_path / "none")
     (tmp_path / "half").write_text('{"abi":1')
-    with pytest.raises(output.BadReport, match="damaged"):
-        output.load(tmp_path / "half")
+    with pytest.raises(plugin.BadReport, match="damaged"):
+        plugin.load(tmp_path / "half")
 
 
 def test_options_are_checked_and_escaped() -> None:
-    value = plugin.option(Path("/a,b/c.so"), Path("x"), watch=(16, 32), whole=True)
-    assert value == "/a,,b/c.so,out=x,quantum=2000,line=64,watch=0x10+0x20,region=all"
-    for quantum, line in ((3, 64), (-1, 64), (0, 65), (0, 8)):
+    value = plugin.option(Path("/a,b/c.so"), Path("x"), watch=(16, 32))
+    assert value == "/a,,b/c.so,out=x,quantum=2000,line=64,watch=0x10+0x20"
+    for quantum in (3, -1):
         with pytest.raises(UsageError):
-            plugin.option(Path("p"), Path("x"), quantum=quantum, line=line)
+            plugin.option(Path("p"), Path("x"), quantum=quantum)
     with pytest.raises(UsageError):
         plugin.option(Path("p"), Path("x"), watch=range(65))
 
@@ -556,7 +556,7 @@ def test_a_program_under_qemu_user(tmp_path: Path) -> None:
     run = execute(qemu.path, "-plugin", value, turns, "1000")
     assert run.returncode == 0, run.stderr
     words = {k: int(v, 16) for k, v in (x.split("=") for x in run.stdout.split())}
-    (region,) = output.load(out).regions
+    (region,) = plugin.load(out).regions
     assert region.ops == 2000
     lines = {line.address: line for line in region.lines}
     # the first of 2000 turns finds the line in nobody's cache
@@ -576,9 +576,9 @@ def test_a_program_without_marks_has_no_region(tmp_path: Path) -> None:
     nothing = compile_c(tmp_path / "nothing", source, "-static")
     out = tmp_path / "report.json"
     for whole in (False, True):
-        value = plugin.option(plugin.build(qemu), out, whole=whole)
+        value = plugin.option(plugin.build(qemu), out) + (",region=all" if whole else "")
         assert execute(qemu.path, "-plugin", value, nothing).returncode == 0
-        report = output.load(out, regions=int(whole))
+        report = plugin.parse(out.read_bytes())
         assert len(report.regions) == int(whole)
     assert report.regions[0].cpus[0].instructions.user > 1000
     assert report.regions[0].hitm == 0  # one vCPU
@@ -586,11 +586,11 @@ def test_a_program_without_marks_has_no_region(tmp_path: Path) -> None:
 
 def test_the_compiled_plugin_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CONTENDED_CACHE", str(tmp_path))
-    qemu = plugin.Qemu(Path("qemu"), "system", "0", 1)
+    qemu = plugin.Qemu(Path("qemu"), "0", 1)
     made = plugin.build(qemu)
     stamp = made.stat().st_mtime_ns
     assert made.is_relative_to(tree.cache_dir())
     assert plugin.build(qemu) == made
     assert made.stat().st_mtime_ns == stamp
-    assert plugin.build(plugin.Qemu(Path("qemu"), "system", "0", 4)) != made
+    assert plugin.build(plugin.Qemu(Path("qemu"), "0", 4)) != made
     assert sorted(p.name for p in made.parent.iterdir()) == ["coherence.so"]

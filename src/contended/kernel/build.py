@@ -29,7 +29,7 @@ from contended.kernel.make import Boxed, Progress
 from contended.kernel.source import KernelSource
 from contended.kernel.variants import Layout, Variant
 from contended.profile.dwarf import Image
-from contended.profile.layouts import Field
+from contended.profile.entries import StructMember
 from contended.records import Record
 
 Report = Callable[..., None]  #: A `Progress` whose numbers may be left out.
@@ -202,7 +202,7 @@ def layout_problem(image: Image, name: str, wanted: Layout) -> str:
     return f"in struct {name} {'; '.join(bad)}" if bad else ""
 
 
-def _lines(field: Field) -> set[int]:
+def _lines(field: StructMember) -> set[int]:
     """The numbers of the lines that a member lies on, if the struct starts a line."""
     last = field.offset + max(field.size, 1) - 1
     return set(range(field.offset // _LINE, last // _LINE + 1))

@@ -17,13 +17,12 @@ from contended.errors import UsageError
 from contended.kernel import build, qemu, source, store, variants, vm
 from contended.kernel.make import Progress
 from contended.kernel.variants import GuestRun, KernelCase, Variant
-from contended.profile import assemble, output, plugin, symbolize
+from contended.profile import assemble, plugin
 from contended.profile import query as metrics
 from contended.profile.assemble import NoRegion
-from contended.profile.coherence import Profile, Provenance
+from contended.profile.coherence import Origin, Profile
 from contended.profile.dwarf import Image
-from contended.profile.lines import Resolver
-from contended.profile.memory import Monitor
+from contended.profile.lines import Monitor, Resolver
 from contended.profile.saved import Profiles
 
 VCPUS = 4
@@ -88,7 +87,7 @@ def profile_kernel(
             plugin=plugin.option(library, out, quantum=quantum, watch=sorted(watched)),
             hold=True,
         )
-        provenance = Provenance(
+        provenance = Origin(
             qemu=f"QEMU {emulator.version}",
             kernel=f"Linux {kernel.version}",
             build_id=image.build_id,
@@ -96,8 +95,6 @@ def profile_kernel(
             quantum=quantum,
             line=plugin.LINE,
             workload=" ".join([run.workload, *(f"{k}={v}" for k, v in run.args.items())]),
-            waits=0,
-            escapes=0,
         )
         results: list[dict[str, Any]] = []
         found: list[Profile] | None = None
@@ -126,14 +123,14 @@ def name_regions(
     image: Image,
     resolver: Resolver | None,
     variant: str,
-    provenance: Provenance,
+    provenance: Origin,
     watched: Mapping[int, str],
 ) -> list[Profile]:
     """The regions of a profiler's output as profiles; NoRegion unless each result has one."""
     labels = [str(result.get("label", "")) for result in results]
     if not out.exists():
         raise NoRegion(f"{variant}: the workload never finished a measured region: no table")
-    report = output.load(out)
+    report = plugin.load(out)
     if len(report.regions) != len(results):
         raise NoRegion(
             f"{variant}: {len(report.regions)} measured regions for {len(results)} results of "
@@ -147,8 +144,7 @@ def name_regions(
             label=f"{label}@{result.get('size')}" if labels.count(label) > 1 else label,
             size=int(result.get("size") or 0),
             provenance=provenance,
-            frames=partial(symbolize.frames, image, cache=store.cache() / "symbols"),
-            names=partial(symbolize.names, image),
+            frames=partial(assemble.frames, image, cache=store.cache() / "symbols"),
             resolve=resolver.at if resolver else None,
             watched=watched,
         )

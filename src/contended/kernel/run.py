@@ -23,7 +23,7 @@ from contended.kernel.outcomes import Failed, Report
 from contended.kernel.qemu import Accel, Boot
 from contended.kernel.record import BootRecord, KernelInfo, KernelProvenance, KernelRun
 from contended.kernel.variants import MAX_VCPUS, Expectation, GuestRun, KernelCase, Variant, load
-from contended.profile import assemble, output
+from contended.profile import assemble, plugin
 from contended.profile.saved import Profiles
 
 # A guest is done in seconds; this is for a host that is busy with other things.
@@ -222,7 +222,7 @@ def _turn(
             report = boot.boot(asked)
     except vm.GuestTrouble as trouble:
         report = Failed(trouble.kind, str(trouble), trouble.console)
-    except (assemble.NoRegion, output.BadReport) as nothing:
+    except (assemble.NoRegion, plugin.BadReport) as nothing:
         report = Failed("error", str(nothing), "")
     whole = report if isinstance(report, GuestReport) else None
     console = "" if isinstance(report, Profiles) else report.console

@@ -3,23 +3,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
+from pathlib import Path
+from types import MappingProxyType
 
 from contended.errors import ContendedError
-from contended.profile import output
-from contended.profile.coherence import Counts, Line, Mode, Profile, Provenance, Site
-from contended.profile.thing import Thing
-from contended.profile.units import Frame
+from contended.profile import plugin
+from contended.profile.coherence import CacheLine, Counts, Origin, Profile, Side, Site, Thing
+from contended.profile.dwarf import Image
+from contended.profile.entries import Frame
+from contended.records import write_whole
 
 # Asking the waiting guest what a line is, or the debug information where an instruction comes from,
 # takes milliseconds. Thousands of lines are touched once or twice, as when processes start and end:
 # these many of the worst are looked up, of the others' instructions only the function's name is.
 RESOLVED_LINES = 400
 RESOLVED_PCS = 400
+_SCHEMA = 2  # of kept frames: raised whenever `Frame` or the way they are found changes
 
-_Frames = Callable[[Iterable[int]], Mapping[int, tuple[Frame, ...]]]
-_EVENTS = fields(Counts)
+_EVENTS = [field.name for field in fields(Counts)]
 
 
 class NoRegion(ContendedError):
@@ -31,15 +37,7 @@ class WrongKernel(ContendedError):
 
 
 def check_build(build_id: str, booted: str) -> None:
-    """Make sure that the debug information is of what ran.
-
-    Args:
-        build_id: Of the file with the debug information.
-        booted: What the guest said of itself.
-
-    Raises:
-        WrongKernel: it is not.
-    """
+    """Raise WrongKernel if the debug information is not of what the guest says it has booted."""
     if not booted:
         raise WrongKernel("the guest did not say which kernel it runs: no table is better than one")
     if build_id.lower() != booted.lower():
@@ -49,104 +47,107 @@ def check_build(build_id: str, booted: str) -> None:
         )
 
 
-def totals(cpus: Sequence[output.Cpu], kernel: bool) -> Mode:
-    """What user or kernel code did on all CPUs."""
-    side = "kernel" if kernel else "user"
-    return Mode(
-        instructions=sum(getattr(cpu.instructions, side) for cpu in cpus),
-        counts=Counts(
-            **{f.name: sum(getattr(getattr(cpu, f.name), side) for cpu in cpus) for f in _EVENTS}
-        ),
-    )
-
-
 def assemble(
-    region: output.Region,
+    region: plugin.Region,
     *,
     variant: str,
     label: str,
-    size: int,
-    provenance: Provenance,
-    frames: _Frames,
-    names: _Frames,
+    size: int = 0,
+    provenance: Origin,
+    frames: Callable[[Sequence[int]], Mapping[int, tuple[Frame, ...]]],
     resolve: Callable[[int, int], Thing] | None,
-    watched: Mapping[int, str] | None = None,
+    watched: Mapping[int, str] = MappingProxyType({}),
 ) -> Profile:
-    """Give names to what the plugin counted in a region.
+    """Give names to what the plugin counted in a region, which is one of a run's results.
 
-    Args:
-        region: One of the plugin's regions.
-        variant: The variant's name.
-        label: Which of the run's results it is.
-        size: The result's size.
-        provenance: How it came to be; `waits` and `escapes` are filled in here.
-        frames: Symbolizes addresses, with inlined functions and lines.
-        names: Symbolizes addresses quickly, by the function's name alone.
-        resolve: Says what is at an address of the line table, given that and a virtual address;
-            None if nobody can be asked.
-        watched: The names of watched addresses.
-
-    Raises:
-        NoRegion: the region was not finished, or no operation was done in it.
+    `frames` symbolizes addresses, given the worst first; `resolve` says what is at an address of
+    the line table, given that and a virtual address, and is None if nobody can be asked; `watched`
+    has the names of watched addresses. The waits and escapes of the provenance are filled in here.
+    Raises NoRegion if the region was not finished, or no operation was done in it.
     """
     if not region.complete:
         raise NoRegion(f"{variant}: the workload ended within its measured region: no table")
     if not region.ops:
         raise NoRegion(f"{variant}: no operation was marked in the measured region: no table")
-    weight: dict[int, tuple[int, int]] = {}
-    by_line: dict[int, list[output.Site]] = {}
+    by_line: dict[int, list[plugin.SiteRow]] = defaultdict(list)
+    hitm: Counter[int] = Counter()
+    taken: Counter[int] = Counter()
     for site in region.sites:
-        by_line.setdefault(site.line, []).append(site)
-        hitm, more = weight.get(site.pc, (0, 0))
-        weight[site.pc] = hitm + _counts(site).hitm, more + site.invalidations
-    worst = sorted(weight, key=lambda pc: (weight[pc], -pc), reverse=True)
-    known = {**frames(worst[:RESOLVED_PCS]), **names(worst[RESOLVED_PCS:])}
-    rows = sorted(
-        enumerate(region.lines),
-        key=lambda row: (-_counts(row[1]).hitm, -row[1].invalidations, row[1].address),
-    )
-    lines = []
-    for rank, (index, row) in enumerate(rows):
-        ask = resolve if rank < RESOLVED_LINES else None
-        sites = [_site(site, row, known, ask) for site in by_line.get(index, [])]
-        sites.sort(key=lambda s: (-s.counts.hitm, -s.counts.invalidations, s.offset, s.pc))
-        lines.append(Line(row.address, row.vaddr, _counts(row), tuple(sites)))
-    return Profile(
-        variant=variant,
-        label=label,
-        size=size,
-        ops=region.ops,
-        kernel=totals(region.cpus, True),
-        user=totals(region.cpus, False),
-        lines=tuple(lines),
-        calls=_calls(region, watched or {}),
-        provenance=replace(
-            provenance,
-            waits=sum(cpu.waits for cpu in region.cpus),
-            escapes=sum(cpu.escapes for cpu in region.cpus),
-        ),
-    )
-
-
-def _calls(region: output.Region, watched: Mapping[int, str]) -> dict[str, int]:
-    """Executions by name: several addresses, such as all calls from f to g, may share one."""
-    found = dict.fromkeys(watched.values(), 0)
+        by_line[site.line].append(site)
+        hitm[site.pc] += site.hitm
+        taken[site.pc] += site.invalidations
+    known = frames(sorted(hitm, key=lambda pc: (-hitm[pc], -taken[pc], pc)))
+    rows = enumerate(region.lines)
+    lines: list[CacheLine] = []
+    for index, line in sorted(rows, key=lambda row: (*_rank(row[1]), row[1].address)):
+        ask = resolve if len(lines) < RESOLVED_LINES else None
+        sites = []
+        for site in sorted(by_line[index], key=lambda s: (*_rank(s), s.offset, s.pc)):
+            at = site.offset
+            thing = ask(line.address + at, line.vaddr + at) if ask else None
+            frames_there = known.get(site.pc, ())
+            sites.append(Site(at, site.pc, site.kernel, _counts(site), frames_there, thing))
+        lines.append(CacheLine(line.address, line.vaddr, _counts(line), tuple(sites)))
+    # several addresses, such as all calls from f to g, may share a name
+    calls = dict.fromkeys(watched.values(), 0)
     for row in region.pcs:
         if row.pc in watched:
-            found[watched[row.pc]] += row.executions
-    return found
+            calls[watched[row.pc]] += row.executions
+    waits, escapes = (sum(getattr(c, n) for c in region.cpus) for n in ("waits", "escapes"))
+    provenance = replace(provenance, waits=waits, escapes=escapes)
+    sides = _side(region, "kernel"), _side(region, "user")
+    return Profile(variant, label, size, region.ops, *sides, tuple(lines), calls, provenance)
 
 
-def _site(
-    site: output.Site,
-    line: output.Line,
-    known: Mapping[int, tuple[Frame, ...]],
-    resolve: Callable[[int, int], Thing] | None,
-) -> Site:
-    thing = resolve(line.address + site.offset, line.vaddr + site.offset) if resolve else None
-    frames = known.get(site.pc, ())
-    return Site(site.offset, site.pc, site.kernel, _counts(site), frames, thing)
+def _side(region: plugin.Region, side: str) -> Side:
+    instructions, *counts = (
+        sum(getattr(getattr(cpu, name), side) for cpu in region.cpus)
+        for name in ("instructions", *_EVENTS)
+    )
+    return Side(instructions, Counts(*counts))
 
 
-def _counts(row: output.Line | output.Site) -> Counts:
-    return Counts(**{f.name: getattr(row, f.name) for f in _EVENTS})
+def _rank(counts: Counts) -> tuple[int, int]:
+    """Sorts the worst first."""
+    return -counts.hitm, -counts.invalidations
+
+
+def _counts(row: Counts) -> Counts:
+    """The counts alone of a row that has more to it."""
+    return Counts(*(getattr(row, name) for name in _EVENTS))
+
+
+def frames(
+    image: Image, pcs: Sequence[int], cache: Path | None = None
+) -> dict[int, tuple[Frame, ...]]:
+    """The frames of addresses, of which those that come first matter most.
+
+    They are kept by build id in the folder `cache`, if there is one. A folder that cannot be
+    written, or a damaged file in it, only costs time.
+    """
+    file = cache / f"{image.build_id}.json" if cache else None
+    known = _remembered(file) if file else {}
+    wanted = sorted(set(pcs[:RESOLVED_PCS]))
+    fresh = {pc: image.frames(pc) for pc in wanted if pc not in known}
+    known |= fresh
+    if file and fresh:
+        rows = {
+            f"{pc:x}": [[f.function, f.file, f.line] for f in frames]
+            for pc, frames in sorted(known.items())
+        }
+        with suppress(OSError, ContendedError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, json.dumps({"schema": _SCHEMA, "frames": rows}))
+    names = {pc: (Frame(image.name_at(pc), "", 0),) for pc in pcs[RESOLVED_PCS:]}
+    return names | {pc: known[pc] for pc in wanted}
+
+
+def _remembered(file: Path) -> dict[int, tuple[Frame, ...]]:
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        data = json.loads(file.read_bytes())
+        if data["schema"] == _SCHEMA:
+            return {
+                int(pc, 16): tuple(Frame(str(a), str(b), int(c)) for a, b, c in frames)
+                for pc, frames in data["frames"].items()
+            }
+    return {}

@@ -6,51 +6,39 @@ sequential consistency and one level of distance between CPUs:
 
 - a *HITM*: a load or store that finds the line modified in another CPU's cache;
 - an *invalidation*: a store that finds the line unmodified in other CPUs' caches.
-
-A `Profile` is one region of one variant.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import astuple, dataclass
+from operator import add
+from typing import Annotated
 
-from contended.profile.thing import Thing
-from contended.profile.units import Frame
+from pydantic import Field
 
-if TYPE_CHECKING:
-    import pandas
+from contended.profile.entries import Frame
+
+Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How often something happened.
+    """How often something happened: loads and stores, and of these HITMs and invalidations."""
 
-    Attributes:
-        loads: All loads.
-        stores: All stores.
-        hitm_loads: Loads that found the line modified by another CPU.
-        hitm_stores: Stores that did.
-        invalidations: Stores that took a line away from CPUs that had only read it.
-    """
-
-    loads: int = 0
-    stores: int = 0
-    hitm_loads: int = 0
-    hitm_stores: int = 0
-    invalidations: int = 0
+    loads: Count
+    stores: Count
+    hitm_loads: Count
+    hitm_stores: Count
+    invalidations: Count
 
     @property
     def hitm(self) -> int:
         """Loads and stores that found the line modified by another CPU."""
         return self.hitm_loads + self.hitm_stores
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
+@dataclass(frozen=True, slots=True)
+class Side:
     """What user or kernel code did in the region, over all CPUs."""
 
     instructions: int
@@ -58,24 +46,46 @@ class Mode:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """One instruction at one offset of a line.
+class Thing:
+    """What a byte of memory is; what is unknown of it is empty.
 
-    Attributes:
-        offset: Bytes from the line's start.
-        pc: The instruction's address.
-        kernel: Whether it is the kernel's.
-        counts: What happened there.
-        frames: Its place in the source, innermost first; the last is the function it is in.
-        thing: What lies at that byte; None if nobody looked.
+    The kind is "slab", "variable", "per-cpu", "struct page", "vmalloc" (with it kernel stacks),
+    "entry area" (of a CPU, for exceptions), "user", "page cache", "page table", "free", "kernel
+    page" or "unknown"; "heap" is a C model's. The role is "root" for what belongs to the root
+    directory of the processes (dentry, inode, mount), "overlay" for the credentials that overlayfs
+    keeps.
     """
 
-    offset: int
+    kind: str
+    name: str = ""  # the slab cache, or the symbol
+    struct: str = ""  # without the word
+    offset: int = 0  # bytes from the object's or the variable's start
+    field: str = ""  # as in "d_lockref.count"
+    object: int = 0  # where it starts: the same number is the same object
+    label: str = ""  # which of its kind it is, in words: '"f" of tmpfs'
+    role: str = ""
+
+    def __str__(self) -> str:
+        if self.struct and self.kind in ("slab", "struct page", "heap"):
+            text = f"struct {self.struct} + {self.offset}"
+        elif self.name:
+            text = f"{self.name} + {self.offset}" if self.offset else self.name
+        else:
+            text = self.kind
+        text += f": {self.field}" if self.field else ""
+        return text + (f" ({self.label})" if self.label else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An instruction, as far as it touches one place of a line."""
+
+    offset: int  # bytes from the line's start
     pc: int
     kernel: bool
     counts: Counts
-    frames: tuple[Frame, ...]
-    thing: Thing | None
+    frames: tuple[Frame, ...]  # innermost first; the last is the function it is in
+    thing: Thing | None  # None if nobody looked
 
     @property
     def symbol(self) -> str:
@@ -87,27 +97,15 @@ class Site:
         """File and line of the innermost source."""
         return self.frames[0].place if self.frames else "?"
 
-    @property
-    def inlined(self) -> tuple[Frame, ...]:
-        """The functions whose code this is, from the innermost, less the one it is in."""
-        return self.frames[:-1]
-
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A cache line that CPUs took from each other.
+class CacheLine:
+    """A cache line that CPUs took from each other."""
 
-    Attributes:
-        address: Its physical address (in user mode, its virtual one).
-        virtual: A virtual address that it was seen at.
-        counts: What happened to it.
-        sites: By instruction and offset, the worst first.
-    """
-
-    address: int
-    virtual: int
+    address: int  # physical; in user mode virtual
+    virtual: int  # one that it was seen at
     counts: Counts
-    sites: tuple[Site, ...]
+    sites: tuple[Site, ...]  # the worst first
 
     @property
     def things(self) -> tuple[Thing, ...]:
@@ -116,69 +114,45 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """How a profile came to be.
-
-    Attributes:
-        qemu: Its version as it says it itself.
-        kernel: The guest's version, or the model's file in user mode.
-        build_id: Of the kernel or program.
-        vcpus: CPUs, or threads in user mode.
-        quantum: Instructions that a CPU may be ahead of the slowest.
-        line: Bytes in a cache line.
-        workload: What ran, with its parameters.
-        waits: How often a CPU waited for the slowest one.
-        escapes: How often it went on without: above some thousandths of `waits`, counts vary.
-    """
+class Origin:
+    """How a profile came to be."""
 
     qemu: str
-    kernel: str
-    build_id: str
-    vcpus: int
-    quantum: int
-    line: int
-    workload: str
-    waits: int
-    escapes: int
+    kernel: str  # the guest's version, or the model's file in user mode
+    build_id: str  # of the kernel or program
+    vcpus: int  # threads in user mode
+    quantum: int  # instructions that a CPU may be ahead of the slowest
+    line: int  # bytes
+    workload: str  # with its parameters
+    waits: int = 0  # how often a CPU waited for the slowest one
+    escapes: int = 0  # how often it went on: above some thousandths of the waits, counts vary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Profile:
-    """One region of one variant.
-
-    Attributes:
-        variant: Its name.
-        label: Which of the run's results this is; "" if there is one.
-        size: The result's size, for slopes; 0 if it has none.
-        ops: Operations of all CPUs.
-        kernel: What the kernel did.
-        user: What programs did.
-        lines: Those that were taken from another CPU, the worst first.
-        calls: How often watched functions ("f") and calls in them ("f>g") were executed.
-        provenance: How it came to be.
-    """
+    """One region of one variant."""
 
     variant: str
-    label: str
-    size: int
-    ops: int
-    kernel: Mode
-    user: Mode
-    lines: tuple[Line, ...]
-    calls: dict[str, int]
-    provenance: Provenance
+    label: str  # which of the run's results this is; "" if there is one
+    size: int  # of the result, for slopes; 0 if it has none
+    ops: int  # of all CPUs
+    kernel: Side
+    user: Side
+    lines: tuple[CacheLine, ...]  # that were taken from another CPU, the worst first
+    calls: dict[str, int]  # executions of watched functions ("f") and of calls in them ("f>g")
+    provenance: Origin
 
     @property
     def counts(self) -> Counts:
         """Kernel and user together."""
-        return self.kernel.counts + self.user.counts
+        return Counts(*map(add, astuple(self.kernel.counts), astuple(self.user.counts)))
 
     @property
     def name(self) -> str:
         """The variant and, if there are several, the label."""
         return f"{self.variant}, {self.label}" if self.label else self.variant
 
-    def sites(self) -> list[tuple[Line, Site]]:
+    def sites(self) -> list[tuple[CacheLine, Site]]:
         """All sites with their lines."""
         return [(line, site) for line in self.lines for site in line.sites]
 
@@ -192,38 +166,3 @@ class Profile:
         total = self.counts.hitm
         known = sum(s.counts.hitm for _, s in self.sites() if s.thing and s.thing.kind != "unknown")
         return known / total if total else 1.0
-
-    def frame(self) -> pandas.DataFrame:
-        """A row for each line, offset and instruction; `*_per_op` columns are per operation."""
-        import pandas  # half a second, for those who ask for a frame
-
-        rows = [
-            {
-                "variant": self.variant,
-                "label": self.label,
-                "line": line.address,
-                "offset": site.offset,
-                "pc": site.pc,
-                "kernel": site.kernel,
-                "symbol": site.symbol,
-                "source": site.source,
-                "inlined": " < ".join(f.function for f in site.inlined),
-                "what": str(site.thing) if site.thing else "",
-                "struct": site.thing.struct if site.thing else "",
-                "field": site.thing.field if site.thing else "",
-                "role": site.thing.role if site.thing else "",
-                **{f.name: getattr(site.counts, f.name) for f in fields(Counts)},
-                "hitm": site.counts.hitm,
-                "hitm_per_op": self.per_op(site.counts.hitm),
-            }
-            for line, site in self.sites()
-        ]
-        return pandas.DataFrame(rows, columns=_COLUMNS)
-
-
-_COLUMNS = [
-    *("variant", "label", "line", "offset", "pc", "kernel", "symbol", "source", "inlined"),
-    *("what", "struct", "field", "role"),
-    *(f.name for f in fields(Counts)),
-    *("hitm", "hitm_per_op"),
-]

@@ -23,27 +23,16 @@ def stacked(
     top: int = 5,
     title: str | None = None,
 ) -> Plot:
-    """HITM per operation of each variant, a bar stacked by function or by what the bytes are.
+    """HITM per operation of each variant, a bar stacked by "symbol" or by "meaning" of the bytes.
 
-    Args:
-        profiles: What was counted.
-        what: "symbol" or "meaning".
-        label: The region, if there are several; None takes each variant's first.
-        top: How many parts are told apart (at most 6); the others are one part, together with
-            what has no name and what is too little to be seen.
-        title: The figure's title.
-
-    Raises:
-        UsageError: nothing to show, an unknown region or grouping.
+    It is of the region `label`, or of each variant's first. `top` parts are told apart (at most 6);
+    the others are one part, together with what has no name and what is too little to be seen.
     """
     if not profiles.profiles:
         raise UsageError("no profiles to plot")
     shown = [profiles.of(variant, label) for variant in profiles.variants]
     parts = [by(profile, what) for profile in shown]
-    largest: dict[str, float] = {}
-    for part in parts:
-        for key, value in part.items():
-            largest[key] = max(largest.get(key, 0.0), value)
+    largest = {key: max(part.get(key, 0.0) for part in parts) for part in parts for key in part}
     least = _SEEN * max(largest.values(), default=0.0)
     named = [key for key in largest if key not in _UNKNOWN and largest[key] >= least]
     keys = sorted(named, key=lambda key: (-largest[key], key))[: min(top, len(_HATCHES))]
@@ -55,24 +44,15 @@ def stacked(
     ]
     names = "function" if what == "symbol" else "what the bytes are"
     title = title or f"{profiles.case}: lines taken from another CPU, by {names}"
-    where = shown[0].provenance
-    subtitle = ", ".join(
-        part
-        for part in (
-            "recorded reference run" if profiles.recorded else "",
-            f"{where.vcpus} {'CPUs' if profiles.mode == 'system' else 'threads'}",
-            "idealised caches",
-        )
-        if part
-    )
+    subtitle = f"{profiles.cpus}, idealised caches"
+    subtitle = f"recorded reference run, {subtitle}" if profiles.recorded else subtitle
     with house_style():
         figure, axes = canvas(title, subtitle, height=2.2 + 0.6 * len(shown) + 0.25 * len(rows))
-        places = list(range(len(shown)))
         left = [0.0] * len(shown)
         for i, (key, row) in enumerate(rows.items()):
             rest = key == _REST
             axes.barh(
-                places,
+                range(len(shown)),
                 row,
                 0.62,
                 left=left,
@@ -84,11 +64,11 @@ def stacked(
                 linewidth=0.6,
             )
             left = [a + b for a, b in zip(left, row, strict=True)]
-        for place, whole in zip(places, wholes, strict=True):
+        for place, whole in enumerate(wholes):
             axes.annotate(
                 number(whole, 3), (whole, place), (4, 0), textcoords="offset points", va="center"
             )
-        axes.set_yticks(places, [profile.variant for profile in shown])
+        axes.set_yticks(range(len(shown)), [profile.variant for profile in shown])
         axes.set_ylim(len(shown) - 0.5, -0.5)
         axes.set_xlim(0, (max(wholes) or 1) * 1.15)
         axes.set_xlabel("HITM per operation")
@@ -96,10 +76,8 @@ def stacked(
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=1, frameon=False)
     said = []
-    for i, profile in enumerate(shown):
+    for i, (profile, whole) in enumerate(zip(shown, wholes, strict=True)):
         amounts = [f"{key} {number(row[i], 3)}" for key, row in rows.items() if row[i] > 0]
-        said.append(
-            f"{profile.variant}: {number(wholes[i], 3)} in all"
-            + (f", of it {', '.join(amounts)}" if amounts else "")
-        )
+        of_it = f", of it {', '.join(amounts)}" if amounts else ""
+        said.append(f"{profile.variant}: {number(whole, 3)} in all{of_it}")
     return finished(figure, f"{title}, {subtitle}. HITM per operation. {'. '.join(said)}.")

@@ -1,28 +1,27 @@
 # SPDX-License-Identifier: MIT
 """What a byte of a kernel's memory is: the member of which struct, which variable, what page.
 
-The profiler knows physical addresses. While the guest waits, this module reads its memory as the
-kernel itself would: an address in the kernel's image is a variable, one in a CPU's area a per-cpu
-variable; any other has a `struct page`, which says whether the page is a slab, and then of which
-cache, so that address, object size and debug information give the member: "struct dentry + 88:
-d_lockref". All offsets and constants come from the debug information of the very kernel, except
-those that are macros in its headers and named below.
-
-A guest that is to be read is booted with `slab_nomerge`, or caches of one size share a name.
+While the guest waits, its memory is read as its kernel would: an address in the kernel's image is a
+variable, one in a CPU's area a per-cpu variable; any other has a `struct page`, which says whether
+it is of a slab, and of which cache, and the debug information gives the member. Only macros of the
+kernel's headers are named below. Without `slab_nomerge` caches of one size would share a name.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache, cached_property, partial
+from typing import Any, NamedTuple, Protocol
 
-from contended.errors import UsageError
+from contended.errors import ContendedError, UsageError
+from contended.profile.coherence import Thing
 from contended.profile.dwarf import Image
-from contended.profile.layouts import Type
-from contended.profile.memory import CACHES, NEAR, Memory, Structs, Unreadable
-from contended.profile.thing import Thing
+from contended.profile.entries import Type
 
 _KERNEL_MAP = 0xFFFFFFFF80000000  # __START_KERNEL_map
+_PAGE_OFFSET = 0xFFFF888000000000  # where the variables of a 5-level kernel do not say otherwise
 _VMEMMAP = 0xFFFFEA0000000000
 _VMEMMAP_SIZE = 1 << 40
 _VMALLOC = 0xFFFFC90000000000
@@ -33,154 +32,185 @@ _SECTION_PAGES = (1 << 27) // _PAGE
 _SECTION_FLAGS, _HAS_MAP = 0x3F, 0x2
 _SECTIONS = 64  # of these is looked which have an array of struct page: 8 GiB
 # include/linux/page-flags.h: a page has a type if the top bits are set and the type's bit is not.
-_TYPED, _BUDDY, _TABLE = 0xF0000000, 0x80, 0x200
+_TYPED = 0xF0000000
+_TYPES = {"page table": 0x200, "free": 0x80}
 
+_LISTED = 4096  # a guard: lists are the guest's
+_TEXT = 64  # bytes of a name that are read
+_BLOCK = 256  # bytes that are asked for at a time; never across a page
+
+#: Which struct the objects of a slab cache are, where the cache is not called like it, and a
+#: function in a file that defines it.
+CACHES: Mapping[str, tuple[str, str]] = {
+    "bdev_cache": ("bdev_inode", "bdev_cache_init"),
+    "cred_jar": ("cred", "prepare_creds"),
+    "dentry": ("dentry", "d_alloc"),
+    "ext4_inode_cache": ("ext4_inode_info", "ext4_iget"),
+    "files_cache": ("files_struct", "dup_fd"),
+    "filp": ("file", "d_alloc"),
+    "fs_cache": ("fs_struct", "copy_fs_struct"),
+    "inode_cache": ("inode", "d_alloc"),
+    "kernfs_node_cache": ("kernfs_node", "kernfs_get"),
+    "mnt_cache": ("mount", "mntput"),
+    "ovl_inode": ("ovl_inode", "ovl_permission"),
+    "pid": ("pid", "alloc_pid"),
+    "proc_inode_cache": ("proc_inode", "proc_get_inode"),
+    "radix_tree_node": ("xa_node", "xas_store"),
+    "romfs_inode_cache": ("romfs_inode_info", "romfs_iget"),
+    "shmem_inode_cache": ("shmem_inode_info", "shmem_get_inode"),
+    "sighand_cache": ("sighand_struct", "copy_fs_struct"),
+    "signal_cache": ("signal_struct", "copy_fs_struct"),
+    "sock_inode_cache": ("socket_alloc", "sock_alloc"),
+    "uid_cache": ("user_struct", "alloc_uid"),
+}
+NEAR = "kmem_cache_alloc"
+# Functions in files that define structs which are found slowly otherwise.
+_NEAR = {"dentry": "d_alloc", "super_block": "d_alloc", "fs_struct": "d_alloc", "mount": "mntput"}
+_NEAR["ovl_fs"] = "ovl_permission"
 # What the super block of a file system points at with s_fs_info.
 _PRIVATE = {"tmpfs": "shmem_sb_info", "rootfs": "shmem_sb_info", "overlay": "ovl_fs"}
 
 
-class Resolver:
-    """Tells what physical addresses of a waiting guest are.
+class Unmapped(ContendedError):
+    """An address of the guest that is not mapped."""
 
-    Args:
-        image: The kernel that it runs.
-        memory: Its memory.
-        vcpus: How many CPUs it has.
+
+class GuestMemory(Protocol):
+    """A guest's memory by kernel virtual address."""
+
+    def read(self, address: int, size: int) -> bytes:
+        """`size` bytes; raises Unmapped if nothing is mapped there."""
+
+
+class Monitor:
+    """A guest's memory through QEMU's monitor, asked with `qmp`, as `Machine.qmp` is.
+
+    A question takes a millisecond and the guest waits, so what was read once is remembered: make
+    a new one after the guest has run again.
     """
 
-    def __init__(self, image: Image, memory: Memory, vcpus: int) -> None:
-        self._image = image
-        self._guest = Structs(image, memory)
-        self._vcpus = vcpus
-        self._pages: dict[int, _Page] = {}
-        self._caches: dict[int, _Cache] = {}
-        self._labels: dict[int, tuple[str, str]] = {}
+    def __init__(self, qmp: Callable[..., Any]) -> None:
+        self._qmp = qmp
+        self._blocks: dict[int, bytes] = {}
+
+    def read(self, address: int, size: int) -> bytes:
+        """`size` bytes."""
+        first = address - address % _BLOCK
+        data = b"".join(map(self._block, range(first, address + size, _BLOCK)))
+        return data[address - first :][:size]
+
+    def _block(self, address: int) -> bytes:
+        if address not in self._blocks:
+            line = f"x /{_BLOCK // 8}gx {address:#x}"
+            answer = self._qmp("human-monitor-command", **{"command-line": line})
+            text = answer.get("return", "") if isinstance(answer, dict) else answer
+            # "ffff888000000000: 0x0000000000000001 0x0000000000000002", two words in a line
+            words = re.findall(r" 0x([0-9a-f]{16})\b", str(text))
+            if len(words) != _BLOCK // 8:
+                raise Unmapped(f"cannot read the guest's memory at {address:#x}")
+            self._blocks[address] = b"".join(int(w, 16).to_bytes(8, "little") for w in words)
+        return self._blocks[address]
+
+
+class _Cache(NamedTuple):
+    name: str
+    size: int  # bytes from object to object
+    object_size: int
+    red_zone: int  # bytes before each object
+    type: Type | None
+
+
+class Resolver:
+    """Tells what physical addresses of a waiting guest with so many CPUs are."""
+
+    def __init__(self, image: Image, memory: GuestMemory, vcpus: int) -> None:
+        self._image, self._memory, self._vcpus = image, memory, vcpus
+        self._page = cache(self._read_page)
+        self._cache = cache(self._read_cache)
+        self._label = cache(self._read_label)
 
     def at(self, physical: int, virtual: int = 0) -> Thing:
         """What the byte at a physical address is; kind "unknown" if it cannot be told.
 
-        Args:
-            physical: The address.
-            virtual: One at which it was seen, which tells what pages of the kernel are for.
+        A virtual address at which it was seen tells what pages of the kernel are for.
         """
         try:
-            return (
-                self._variable(physical)
-                or self._per_cpu(physical)
-                or self._by_place(virtual)
-                or self._in_page(physical)
-            )
-        except (Unreadable, UsageError):
+            known = self._variable(physical) or self._per_cpu(physical)
+            return known or self._by_place(virtual) or self._in_page(physical)
+        except (Unmapped, UsageError):
             return Thing("unknown")
 
     # The kernel's image
 
     def _variable(self, physical: int) -> Thing | None:
-        address = physical - self._guest.base("phys_base", 0) + _KERNEL_MAP
-        image = self._image
-        if not image.symbol("_text").address <= address < image.symbol("_end").address:
-            return None
+        address = physical - self._base("phys_base", 0) + _KERNEL_MAP
         # what the kernel needed only to start was given away since
-        if image.has("__init_end") and (
-            image.symbol("__init_begin").address <= address < image.symbol("__init_end").address
-        ):
+        away = self._image.has("__init_end") and self._within("__init_begin", address, "__init_end")
+        if away or not self._within("_text", address, "_end"):
             return None
         # between the sections are pages that the kernel has given away as well
-        return self._symbol(address, "variable", "")
+        return self._image.thing_at(address)
 
-    def _symbol(self, address: int, kind: str, label: str) -> Thing | None:
-        symbol = self._image.symbol_at(address)
-        if symbol is None:
-            return None
-        offset = address - symbol.address
-        layout = self._image.variable(symbol.name)
-        field = layout.at(offset) if layout and offset < layout.size else ""
-        struct = layout.name if layout else ""
-        return Thing(kind, symbol.name, struct, offset, field, symbol.address, label)
+    def _within(self, start: str, address: int, end: str) -> bool:
+        return self._image.symbol(start).address <= address < self._image.symbol(end).address
 
     def _per_cpu(self, physical: int) -> Thing | None:
         image = self._image
         if not image.has("__per_cpu_end"):
             return None  # a kernel for one CPU
-        direct = physical + self._guest.direct
-        for cpu, base in enumerate(self._areas):
-            offset = direct - base
-            if 0 <= offset < self._area_size:
-                where = f"of CPU {cpu}"
-                if offset < image.symbol("__per_cpu_end").address:
-                    found = self._symbol(offset, "per-cpu", where)
-                    if found:
-                        return found
-                return Thing("per-cpu", "per-cpu memory", offset=offset, object=base, label=where)
+        size = end = image.symbol("__per_cpu_end").address
+        if image.has("pcpu_unit_size"):
+            size = self._number(image.symbol("pcpu_unit_size").address, 4)
+        for cpu in range(self._vcpus):
+            base = self._number(image.symbol("__per_cpu_offset").address + 8 * cpu)
+            offset = physical + self._direct - base
+            # of a CPU that never came up the entry still points at the initial data
+            if base < _KERNEL_MAP and 0 <= offset < size:
+                label = f"of CPU {cpu}"
+                found = image.thing_at(offset, "per-cpu", label) if offset < end else None
+                return found or Thing("per-cpu", "per-cpu memory", "", offset, "", base, label)
         return None
-
-    @cached_property
-    def _areas(self) -> list[int]:
-        table = self._image.symbol("__per_cpu_offset").address
-        areas = [self._guest.word(table + 8 * cpu) for cpu in range(self._vcpus)]
-        # of a CPU that never came up the entry still points at the initial data
-        return [area for area in areas if area < _KERNEL_MAP]
-
-    @cached_property
-    def _area_size(self) -> int:
-        if self._image.has("pcpu_unit_size"):
-            return self._guest.number(self._image.symbol("pcpu_unit_size").address, 4)
-        return self._image.symbol("__per_cpu_end").address
 
     # Places in the kernel's address space: Documentation/x86/x86_64/mm.rst
 
     def _by_place(self, virtual: int) -> Thing | None:
-        described = self._described(virtual)
-        if described is not None:
-            layout = self._guest.type("page")
-            number, offset = described
-            kind = self._look(number).kind
-            start = virtual - offset
-            return Thing(
-                "struct page", "page", "page", offset, layout.at(offset), start, f"of a {kind}"
-            )
-        vmemmap = self._guest.base("vmemmap_base", _VMEMMAP)
-        vmalloc = self._guest.base("vmalloc_base", _VMALLOC)
+        vmemmap = self._base("vmemmap_base", _VMEMMAP)
+        vmalloc = self._base("vmalloc_base", _VMALLOC)
+        layout = self._type("page")
+        arrays = [(first, base, _SECTION_PAGES) for first, base in self._maps]
+        for first, base, pages in [*arrays, (0, vmemmap, _VMEMMAP_SIZE // layout.size)]:
+            number, offset = divmod(virtual - base, layout.size)
+            if first <= number < first + pages:
+                field, label = layout.at(offset), f"of a {self._page(number)[0]}"
+                return Thing("struct page", "page", "page", offset, field, virtual - offset, label)
         if vmalloc <= virtual < vmemmap:
-            return Thing("vmalloc", offset=virtual % _PAGE, object=virtual & ~(_PAGE - 1))
-        if _ENTRY <= virtual < _ENTRY_END:
-            return Thing("entry area", offset=virtual % _PAGE, object=virtual & ~(_PAGE - 1))
-        return None
+            return _by_page("vmalloc", virtual)
+        return _by_page("entry area", virtual) if _ENTRY <= virtual < _ENTRY_END else None
 
     # Pages
 
     def _in_page(self, physical: int) -> Thing:
-        page = self._page(physical)
-        if page.cache:
-            return self._slab(physical, page)
-        owner = self._owner(physical + self._guest.direct)
-        return owner or Thing(page.kind, offset=physical % _PAGE, object=physical & ~(_PAGE - 1))
+        kind, first, slab_cache = self._page(physical // _PAGE)
+        if slab_cache:
+            return self._slab(physical, physical - first, self._cache(slab_cache))
+        return self._owner(physical + self._direct) or _by_page(kind, physical)
 
-    def _page(self, physical: int) -> _Page:
-        number = physical // _PAGE
-        if number not in self._pages:
-            self._pages[number] = self._look(number)
-        return self._pages[number]
-
-    def _look(self, number: int) -> _Page:
-        layout = self._guest.type("page")
-        head = own = self._map(number // _SECTION_PAGES) + number * layout.size
-        link = self._guest.member(own, layout, "compound_head")
+    def _read_page(self, number: int) -> tuple[str, int, int]:
+        """Its kind; of a slab the physical address of its first page, and the struct kmem_cache."""
+        size = self._type("page").size
+        head = own = self._map(number // _SECTION_PAGES) + number * size
+        link = self._member("page", own, "compound_head")
         if link & 1:
             head = link - 1
-        first = number - (own - head) // layout.size
-        if self._guest.member(head, layout, "flags") >> self._image.enumerator("PG_slab") & 1:
-            cache = self._guest.member(head, self._guest.type("slab"), "slab_cache")
-            return _Page("slab", first * _PAGE, cache)
-        kind = self._guest.member(head, layout, "page_type")
-        mapping = self._guest.member(head, layout, "mapping")
-        if kind & (_TYPED | _TABLE) == _TYPED:
-            return _Page("page table", first * _PAGE)
-        if kind & (_TYPED | _BUDDY) == _TYPED:
-            return _Page("free", first * _PAGE)
-        if mapping & 1:
-            return _Page("user", first * _PAGE)
-        return _Page("page cache" if mapping else "kernel page", first * _PAGE)
+        if self._member("page", head, "flags") >> self._image.enumerator("PG_slab") & 1:
+            first = number - (own - head) // size
+            return "slab", first * _PAGE, self._member("slab", head, "slab_cache")
+        typed = self._member("page", head, "page_type")
+        for kind, bit in _TYPES.items():
+            if typed & (_TYPED | bit) == _TYPED:
+                return kind, 0, 0
+        mapping = self._member("page", head, "mapping")
+        return "user" if mapping & 1 else "page cache" if mapping else "kernel page", 0, 0
 
     def _map(self, section: int) -> int:
         """Where page 0 would be described if a section's array of struct page went back to it.
@@ -190,13 +220,13 @@ class Resolver:
         """
         table = self._image.symbol("mem_section") if self._image.has("mem_section") else None
         if table is None or table.size != 8:
-            return self._guest.base("vmemmap_base", _VMEMMAP)
-        layout = self._guest.type("mem_section")
-        root, index = divmod(section, _PAGE // layout.size)
-        entries = self._guest.word(self._guest.word(table.address) + 8 * root)
-        entry = self._guest.member(entries + index * layout.size, layout, "section_mem_map")
+            return self._base("vmemmap_base", _VMEMMAP)
+        size = self._type("mem_section").size
+        root, index = divmod(section, _PAGE // size)
+        entries = self._number(self._number(table.address) + 8 * root)
+        entry = self._member("mem_section", entries + index * size, "section_mem_map")
         if not entry & _HAS_MAP:
-            raise Unreadable(f"there is no memory in section {section}")
+            raise Unmapped(f"there is no memory in section {section}")
         return entry & ~_SECTION_FLAGS
 
     @cached_property
@@ -204,155 +234,147 @@ class Resolver:
         """The first page of each section, and its `_map`."""
         found = []
         for section in range(_SECTIONS):
-            try:
+            with suppress(Unmapped):
                 found.append((section * _SECTION_PAGES, self._map(section)))
-            except Unreadable:
-                continue
         return found
 
-    def _described(self, virtual: int) -> tuple[int, int] | None:
-        """The number of the page whose struct page is at an address, and the offset in that."""
-        size = self._guest.type("page").size
-        for first, base in self._maps:
-            number, offset = divmod(virtual - base, size)
-            if first <= number < first + _SECTION_PAGES:
-                return number, offset
-        vmemmap = self._guest.base("vmemmap_base", _VMEMMAP)
-        if vmemmap <= virtual < vmemmap + _VMEMMAP_SIZE:
-            return divmod(virtual - vmemmap, size)
-        return None
+    def _slab(self, physical: int, inside: int, slab: _Cache) -> Thing:
+        offset = inside % slab.size - slab.red_zone
+        address = physical - offset + self._direct
+        struct = slab.type.name if slab.type else ""
+        if not 0 <= offset < slab.object_size:
+            return Thing("slab", slab.name, "", offset, "", address, "between objects")
+        if slab.type is None:
+            owner = self._owner(physical + self._direct)
+            return owner or Thing("slab", slab.name, "", offset, "", address)
+        where = struct, offset, slab.type.at(offset), address
+        with suppress(Unmapped, UsageError):
+            return Thing("slab", slab.name, *where, *self._label(struct, address))
+        return Thing("slab", slab.name, *where)
 
-    def _slab(self, physical: int, page: _Page) -> Thing:
-        cache = self._cache(page.cache)
-        inside = physical - page.start
-        offset = inside % cache.size - cache.red_zone
-        address = physical - offset + self._guest.direct
-        struct = cache.type.name if cache.type else ""
-        if not 0 <= offset < cache.object_size:
-            return Thing("slab", cache.name, "", offset, "", address, "between objects")
-        if cache.type is None:
-            owner = self._owner(physical + self._guest.direct)
-            return owner or Thing("slab", cache.name, "", offset, "", address)
-        field = cache.type.at(offset)
-        label, role = self._label(struct, address)
-        return Thing("slab", cache.name, struct, offset, field, address, label, role)
-
-    def _cache(self, address: int) -> _Cache:
-        if address not in self._caches:
-            layout = self._guest.type("kmem_cache")
-            name = self._guest.text(self._guest.member(address, layout, "name"))
-            try:
-                red_zone = self._guest.member(address, layout, "red_left_pad")
-            except UsageError:  # only with CONFIG_SLUB_DEBUG
-                red_zone = 0
-            struct, near = CACHES.get(name, (name, NEAR))
-            try:
-                known = None if name.startswith("kmalloc") else self._image.type(struct, near)
-            except UsageError:
-                known = None
-            self._caches[address] = _Cache(
-                name=name,
-                size=self._guest.member(address, layout, "size"),
-                object_size=self._guest.member(address, layout, "object_size"),
-                red_zone=red_zone,
-                type=known,
-            )
-        return self._caches[address]
+    def _read_cache(self, address: int) -> _Cache:
+        read = partial(self._member, "kmem_cache", address)
+        name, red_zone, known = self._text(read("name")), 0, None
+        with suppress(UsageError):  # only with CONFIG_SLUB_DEBUG
+            red_zone = read("red_left_pad")
+        if not name.startswith("kmalloc"):
+            with suppress(UsageError):
+                known = self._image.type(*CACHES.get(name, (name, NEAR)))
+        return _Cache(name, read("size"), read("object_size"), red_zone, known)
 
     # Things without a slab cache of their own, found from those that point at them
 
     def _owner(self, address: int) -> Thing | None:
-        for start, struct, label, role in self._owned:
-            layout = self._image.type(struct, "d_alloc")
-            if start <= address < start + layout.size:
-                offset = address - start
-                return Thing(
-                    "slab", "kmalloc", struct, offset, layout.at(offset), start, label, role
-                )
+        for start, struct, label in self._owned:
+            layout = self._type(struct)
+            offset = address - start
+            if 0 <= offset < layout.size:
+                return Thing("slab", "kmalloc", struct, offset, layout.at(offset), start, label)
         return None
 
     @cached_property
-    def _owned(self) -> list[tuple[int, str, str, str]]:
-        """Super blocks and what file systems hang on them: address, struct, label, role."""
-        found = []
-        for block in self._guest.super_blocks():
-            try:
-                kind = self._guest.kind_of(block)
-                private = self._guest.member(block, self._guest.type("super_block"), "s_fs_info")
-            except Unreadable:
-                continue
-            found.append((block, "super_block", kind, ""))
-            struct = _PRIVATE.get(kind, "")
-            if private and struct and self._guest.has_type(struct):
-                found.append((private, struct, kind, ""))
+    def _owned(self) -> list[tuple[int, str, str]]:
+        """Super blocks and what file systems hang on them: address, struct, file system."""
+        found: list[tuple[int, str, str]] = []
+        if not self._image.has("super_blocks"):
+            return found
+        link = self._type("super_block").field("s_list").offset
+        head = self._image.symbol("super_blocks").address
+        with suppress(Unmapped):
+            for block in self._listed(head, link):
+                with suppress(Unmapped, UsageError):
+                    kind = self._kind_of(block)
+                    private = self._member("super_block", block, "s_fs_info")
+                    found.append((block, "super_block", kind))
+                    if private and kind in _PRIVATE:
+                        self._type(_PRIVATE[kind])  # unless the kernel has no such struct
+                        found.append((private, _PRIVATE[kind], kind))
         return found
 
     @cached_property
-    def _roots(self) -> dict[int, str]:
+    def _roles(self) -> dict[int, str]:
         """Objects with a role, by address: of processes' root directories, of overlayfs."""
         roles: dict[int, str] = {}
-        try:
-            for task in self._guest.tasks():
-                roles |= dict.fromkeys(self._guest.root_of(task), "root")
-        except (Unreadable, UsageError):
-            pass
-        try:
-            for start, struct, _, _ in self._owned:
+        with suppress(Unmapped, UsageError):
+            link = self._type("task_struct").field("tasks").offset
+            for task in self._listed(self._image.symbol("init_task").address + link, link):
+                if fs := self._member("task_struct", task, "fs"):  # else it is ending
+                    dentry = self._member("fs_struct", fs, "root.dentry")
+                    mount = self._member("fs_struct", fs, "root.mnt")
+                    mount -= self._type("mount").field("mnt").offset
+                    inode = self._member("dentry", dentry, "d_inode")
+                    roles |= dict.fromkeys((dentry, mount, inode), "root")
+        with suppress(Unmapped, UsageError):
+            for start, struct, _ in self._owned:
                 if struct == "ovl_fs":
-                    kept = self._guest.member(start, self._guest.type("ovl_fs"), "creator_cred")
-                    roles[kept] = "overlay"
-        except (Unreadable, UsageError):
-            pass
+                    roles[self._member(struct, start, "creator_cred")] = "overlay"
         return roles
 
-    def _label(self, struct: str, address: int) -> tuple[str, str]:
-        if address not in self._labels:
-            try:
-                self._labels[address] = self._describe(struct, address)
-            except (Unreadable, UsageError):
-                self._labels[address] = "", ""
-        return self._labels[address]
-
-    def _describe(self, struct: str, address: int) -> tuple[str, str]:
-        role = self._roots.get(address, "")
+    def _read_label(self, struct: str, address: int) -> tuple[str, str]:
+        """Which of its kind an object is, and its role."""
+        role = self._roles.get(address, "")
         if struct == "dentry":
-            layout = self._guest.type("dentry")
-            kind = self._guest.kind_of(self._guest.member(address, layout, "d_sb"))
-            return f'"{self._guest.dentry_name(address)}" of {kind}', role
+            kind = self._kind_of(self._member("dentry", address, "d_sb"))
+            return f"{self._dentry(address)} of {kind}", role
         if struct == "mount":
-            where = self._guest.member(address, self._guest.mount, "mnt_mountpoint")
-            return f'mounted on "{self._guest.dentry_name(where)}"', role
+            where = self._member("mount", address, "mnt_mountpoint")
+            return f"mounted on {self._dentry(where)}", role
         if struct == "cred":
             return "kept by overlayfs" if role == "overlay" else "", role
         if struct == "file":
-            path = self._guest.member(address, self._guest.type("file"), "f_path.dentry")
-            return f'"{self._guest.dentry_name(path)}"', ""
+            return self._dentry(self._member("file", address, "f_path.dentry")), ""
         if struct == "task_struct":
-            name = self._guest.type("task_struct").field("comm").offset
-            return self._guest.text(address + name), ""
-        layout = self._image.type(struct)
-        inode = next((f.offset for f in layout.fields() if f.name == "vfs_inode"), None)
-        if struct == "inode":
-            inode = 0
-        if inode is None:
-            return "", ""
-        own = self._guest.type("inode")
-        number = self._guest.member(address + inode, own, "i_ino")
-        kind = self._guest.kind_of(self._guest.member(address + inode, own, "i_sb"))
-        return f"inode {number} of {kind}", self._roots.get(address + inode, "")
+            return self._text(address + self._type(struct).field("comm").offset), ""
+        if struct != "inode":
+            address += self._image.type(struct).field("vfs_inode").offset
+        number = self._member("inode", address, "i_ino")
+        kind = self._kind_of(self._member("inode", address, "i_sb"))
+        return f"inode {number} of {kind}", self._roles.get(address, "")
+
+    # The memory, as the kernel's own code would read it
+
+    def _listed(self, head: int, link: int) -> Iterator[int]:
+        """The structs of a list, which are chained up by what lies `link` bytes into each."""
+        at = self._number(head)
+        for _ in range(_LISTED):
+            if at == head:
+                return
+            yield at - link
+            at = self._number(at)
+
+    def _dentry(self, address: int) -> str:
+        return f'"{self._text(self._member("dentry", address, "d_name.name"))}"'
+
+    def _kind_of(self, super_block: int) -> str:
+        kind = self._member("super_block", super_block, "s_type")
+        return self._text(self._member("file_system_type", kind, "name"))
+
+    def _type(self, name: str) -> Type:
+        return self._image.type(name, _NEAR.get(name, NEAR))
+
+    @property
+    def _direct(self) -> int:
+        """Where all of the physical memory is mapped."""
+        return self._base("page_offset_base", _PAGE_OFFSET)
+
+    def _base(self, variable: str, otherwise: int) -> int:
+        """What a variable of the kernel holds; `otherwise` if there is no such variable."""
+        known = self._image.has(variable)
+        return self._number(self._image.symbol(variable).address) if known else otherwise
+
+    def _member(self, struct: str, address: int, path: str) -> int:
+        """The value of a member, as in "root.dentry", of the struct at an address."""
+        field = self._type(struct).field(path)
+        return self._number(address + field.offset, field.size)
+
+    def _number(self, address: int, size: int = 8) -> int:
+        return int.from_bytes(self._memory.read(address, size), "little")
+
+    def _text(self, address: int) -> str:
+        """A text, what cannot be printed as "?"."""
+        raw = self._memory.read(address, _TEXT).split(b"\0")[0]
+        return "".join(chr(c) if 32 <= c < 127 else "?" for c in raw)
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    kind: str
-    start: int  # physical address of its first page
-    cache: int = 0  # of a slab: the address of its struct kmem_cache
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cache:
-    name: str
-    size: int  # bytes from object to object
-    object_size: int
-    red_zone: int  # bytes before each object
-    type: Type | None
+def _by_page(kind: str, address: int) -> Thing:
+    return Thing(kind, offset=address % _PAGE, object=address - address % _PAGE)

@@ -36,150 +36,127 @@ lockref functions over their executions; the run must watch them (see `SLOW`).
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from contended import stats
 from contended.errors import UsageError
-from contended.profile.coherence import Line, Mode, Profile, Site
+from contended.profile.coherence import CacheLine, Profile, Site
 from contended.profile.saved import Profiles
 
 #: What `share.slow(NAME)` divides: functions with a fast path, and the call that ends it.
 SLOW: Mapping[str, tuple[tuple[str, ...], str]] = {
     "lockref": (
         (
-            "lockref_get",
-            "lockref_get_not_zero",
-            "lockref_get_not_dead",
-            "lockref_put_not_zero",
-            "lockref_put_or_lock",
+            *("lockref_get", "lockref_get_not_zero", "lockref_get_not_dead"),
+            *("lockref_put_not_zero", "lockref_put_or_lock"),
         ),
         "_raw_spin_lock",
     )
 }
 
 _BY_PLACE = ("hitm", "hitm_loads", "hitm_stores", "invalidations")
-_TOTAL = ("loads", "stores", "instructions")
+_TOTAL = (*_BY_PLACE, "loads", "stores", "instructions")
 _FILTER = re.compile(r"\.(\w+)\(([^()]*)\)")
-_Test = Callable[[Line, Site], bool]
 
 
 def value(profiles: Profiles, variant: str, metric: str) -> float | str:
     """A metric of a variant.
 
-    Raises:
-        UsageError: the metric is not one, or this run does not have it (a label or a watched
-            function); the message says what there is.
+    Raises UsageError if it is none, or this run does not have it (a label or a watched function).
     """
     if metric.startswith("slope."):
         return _slope(profiles, variant, metric.removeprefix("slope."))
     label, slash, rest = metric.rpartition("/")
-    return of(profiles.of(variant, label if slash else None), rest, profiles.mode)
-
-
-def of(profile: Profile, metric: str, mode: str = "system") -> float | str:
-    """A metric of one region, without a label.
-
-    Raises:
-        UsageError: as in `value`.
-    """
-    head, dot, rest = metric.partition(".")
-    if head == "top" and rest in ("symbol", "field", "what", "line"):
-        return _top(profile, rest)
-    if head == "share" and rest.startswith(("calls(", "slow(")):
-        return _share_of_calls(profile, rest)
-    if head in ("calls", "calls_per_op") and rest:
-        count = _calls(profile, rest)
-        return profile.per_op(count) if head == "calls_per_op" else float(count)
-    if head == "share":
-        head, dot, rest = rest.partition(".")
-        part, whole = _count(profile, metric, head, dot + rest, mode)
-        return part / whole if whole else 0.0
-    if head == "rank":
-        test = _tests(metric, dot + rest, mode)
-        for place, line in enumerate(profile.lines, 1):
-            if any(test(line, site) for site in line.sites):
-                return float(place)
-        return 0.0
-    if head.endswith("_per_op"):
-        part, _ = _count(profile, metric, head.removesuffix("_per_op"), dot + rest, mode)
-        return profile.per_op(part)
-    raise _unknown(metric)
+    return _of(profiles.of(variant, label if slash else None), rest, profiles.mode)
 
 
 def watch(names: str) -> list[tuple[str, str]]:
     """What a run must watch for `share.slow(names)`: functions, and (function, callee) pairs."""
     functions, callee = SLOW[names]
-    return [(f, "") for f in functions] + [(f, callee) for f in functions]
+    return [(function, called) for called in ("", callee) for function in functions]
 
 
-def _count(
-    profile: Profile, metric: str, count: str, filters: str, mode: str
-) -> tuple[float, float]:
+def _of(profile: Profile, metric: str, mode: str) -> float | str:
+    """A metric of one region, without a label."""
+    head, dot, rest = metric.partition(".")
+    if head == "top" and rest in ("symbol", "field", "what", "line"):
+        return _top(profile, rest)
+    if head == "calls" and rest:
+        return float(_calls(profile, rest))
+    if head == "calls_per_op" and rest:
+        return profile.per_op(_calls(profile, rest))
+    if head == "share":
+        if found := re.fullmatch(r"slow\(([^()]+)\)", rest):
+            part, whole = _slow(profile, found[1])
+        elif found := re.fullmatch(r"calls\(([^(),]+),([^()]+)\)", rest):
+            part, whole = (_calls(profile, name.strip()) for name in found.groups())
+        else:
+            head, dot, rest = rest.partition(".")
+            part, whole = _count(profile, metric, head, dot + rest, mode)
+        return part / whole if whole else 0.0
+    if head == "rank":
+        filters = _filters(metric, dot + rest, mode)
+        places = enumerate(profile.lines, 1)
+        held = (n for n, line in places if any(_hold(filters, line, site) for site in line.sites))
+        return float(next(held, 0))
+    if head.endswith("_per_op"):
+        count, _ = _count(profile, metric, head.removesuffix("_per_op"), dot + rest, mode)
+        return profile.per_op(count)
+    raise _unknown(metric)
+
+
+def _count(profile: Profile, metric: str, count: str, text: str, mode: str) -> tuple[int, int]:
     """The filtered count and all of it."""
-    places = _FILTER.findall(filters)
-    if count in _TOTAL and all(name == "cpu" for name, _ in places):
-        side = _side(profile, dict(places).get("cpu", _own(mode)), metric)
-        whole = side.instructions if count == "instructions" else getattr(side.counts, count)
-        _tests(metric, filters, mode)
-        return whole, whole
-    if count not in _BY_PLACE:
+    filters = _filters(metric, text, mode)
+    everywhere = all(name == "cpu" for name, _ in filters)
+    if count not in (_TOTAL if everywhere else _BY_PLACE):
         raise _unknown(metric)
-    side = _side(profile, dict(places).get("cpu", _own(mode)), metric)
-    whole = getattr(side.counts, count)
-    if all(name == "cpu" for name, _ in places):
-        _tests(metric, filters, mode)
+    side = profile.kernel if dict(filters)["cpu"] == "kernel" else profile.user
+    whole = side.instructions if count == "instructions" else getattr(side.counts, count)
+    if everywhere:
         return whole, whole
-    test = _tests(metric, filters, mode)
-    part = sum(getattr(s.counts, count) for line, s in profile.sites() if test(line, s))
-    return part, whole
+    sites = [site for line, site in profile.sites() if _hold(filters, line, site)]
+    return sum(getattr(site.counts, count) for site in sites), whole
 
 
-def _own(mode: str) -> str:
-    return "kernel" if mode == "system" else "user"
-
-
-def _side(profile: Profile, which: str, metric: str) -> Mode:
-    if which not in ("kernel", "user"):
-        raise _unknown(metric)
-    return profile.kernel if which == "kernel" else profile.user
-
-
-def _tests(metric: str, filters: str, mode: str) -> _Test:
-    found = _FILTER.findall(filters)
-    if "".join(f".{name}({text})" for name, text in found) != filters:
+def _filters(metric: str, text: str, mode: str) -> list[tuple[str, str]]:
+    """The names and arguments of filters, one of the CPU among them."""
+    found: list[tuple[str, str]] = _FILTER.findall(text)
+    if "".join(f".{name}({argument})" for name, argument in found) != text:
         raise _unknown(metric)
     if all(name != "cpu" for name, _ in found):
-        found.append(("cpu", _own(mode)))
-    tests = []
-    for name, text in found:
-        if name not in _FILTERS:
+        found.append(("cpu", "kernel" if mode == "system" else "user"))
+    for name, argument in found:
+        if name not in _FILTERS or (name == "cpu" and argument not in ("kernel", "user")):
             raise _unknown(metric)
-        tests.append(_FILTERS[name](text))
-    return lambda line, site: all(test(line, site) for test in tests)
+    return found
 
 
-def is_field(site: Site, wanted: str) -> bool:
+def _hold(filters: list[tuple[str, str]], line: CacheLine, site: Site) -> bool:
+    return all(_FILTERS[name](line, site, argument) for name, argument in filters)
+
+
+def _is_field(site: Site, wanted: str) -> bool:
     """Whether the byte is a member ("dentry.d_lockref"), or in one, or any of a struct."""
-    if site.thing is None:
-        return False
     struct, _, member = wanted.partition(".")
-    if struct not in (site.thing.struct, site.thing.name):
+    thing = site.thing
+    if thing is None or struct not in (thing.struct, thing.name):
         return False
     # Of members that share a byte any may be meant.
-    names = site.thing.field.split("/") if "." not in site.thing.field else [site.thing.field]
-    return not member or any(
-        name == member or name.startswith((f"{member}.", f"{member}[")) for name in names
-    )
+    names = thing.field.split("/") if "." not in thing.field else [thing.field]
+    inside = (f"{member}.", f"{member}[")
+    return not member or any(name == member or name.startswith(inside) for name in names)
 
 
-_FILTERS: Mapping[str, Callable[[str], _Test]] = {
-    "field": lambda text: lambda _, site: is_field(site, text),
-    "line": lambda text: lambda line, _: any(is_field(site, text) for site in line.sites),
-    "role": lambda text: lambda _, site: site.thing is not None and site.thing.role == text,
-    "name": lambda text: lambda _, site: site.thing is not None and site.thing.name == text,
-    "symbol": lambda text: lambda _, site: site.symbol == text,
-    "inline": lambda text: lambda _, site: any(f.function == text for f in site.frames),
-    "cpu": lambda text: lambda _, site: site.kernel == (text == "kernel"),
+_FILTERS: Mapping[str, Callable[[CacheLine, Site, str], bool]] = {
+    "field": lambda _, site, text: _is_field(site, text),
+    "line": lambda line, _, text: any(_is_field(site, text) for site in line.sites),
+    "role": lambda _, site, text: getattr(site.thing, "role", None) == text,
+    "name": lambda _, site, text: getattr(site.thing, "name", None) == text,
+    "symbol": lambda _, site, text: site.symbol == text,
+    "inline": lambda _, site, text: any(frame.function == text for frame in site.frames),
+    "cpu": lambda _, site, text: site.kernel == (text == "kernel"),
 }
 
 
@@ -188,17 +165,16 @@ def _top(profile: Profile, which: str) -> str:
         return "nothing"
     line = profile.lines[0]
     if which == "symbol":
-        by: dict[str, int] = {}
+        by: Counter[str] = Counter()
         for site in line.sites:
-            by[site.symbol] = by.get(site.symbol, 0) + site.counts.hitm
-        return max(by, key=lambda name: by[name]) if by else "unknown"
-    things = line.things
-    if not things:
+            by[site.symbol] += site.counts.hitm
+        return max(by, key=lambda name: by[name], default="unknown")
+    if not line.things:
         return "unknown"
+    first = line.things[0]
     if which == "field":
-        first = things[0]
         return f"{first.struct or first.name or first.kind}.{first.field}".rstrip(".")
-    return str(things[0]) if which == "what" else "; ".join(str(thing) for thing in things)
+    return str(first) if which == "what" else "; ".join(map(str, line.things))
 
 
 def _calls(profile: Profile, name: str) -> int:
@@ -208,38 +184,29 @@ def _calls(profile: Profile, name: str) -> int:
     return profile.calls[name]
 
 
-def _share_of_calls(profile: Profile, text: str) -> float:
-    found = re.fullmatch(r"(calls|slow)\(([^()]+)\)", text)
-    if not found:
-        raise _unknown(f"share.{text}")
-    if found[1] == "slow":
-        if found[2] not in SLOW:
-            raise UsageError(f"no slow path {found[2]!r}; there are: {', '.join(SLOW)}")
-        functions, callee = SLOW[found[2]]
-        seen = [f for f in functions if f in profile.calls]
-        if not seen:
-            raise UsageError(f"the run does not watch any of {', '.join(functions)}")
-        part = sum(_calls(profile, f"{f}>{callee}") for f in seen)
-        whole = sum(profile.calls[f] for f in seen)
-    else:
-        top, comma, base = found[2].partition(",")
-        if not comma:
-            raise _unknown(f"share.{text}")
-        part, whole = _calls(profile, top.strip()), _calls(profile, base.strip())
-    return part / whole if whole else 0.0
+def _slow(profile: Profile, name: str) -> tuple[int, int]:
+    """How often functions with a fast path left it, and were executed."""
+    if name not in SLOW:
+        raise UsageError(f"no slow path {name!r}; there are: {', '.join(SLOW)}")
+    functions, callee = SLOW[name]
+    seen = [f for f in functions if f in profile.calls]
+    if not seen:
+        raise UsageError(f"the run does not watch any of {', '.join(functions)}")
+    return sum(_calls(profile, f"{f}>{callee}") for f in seen), sum(profile.calls[f] for f in seen)
 
 
 def _slope(profiles: Profiles, variant: str, metric: str) -> float:
-    sized = [p for p in profiles.profiles if p.variant == variant and p.size > 0]
-    points = []
-    for profile in sized:
-        found = of(profile, metric, profiles.mode)
-        if isinstance(found, str) or found <= 0:
-            raise UsageError(f"no slope of {metric}: it is {found} at size {profile.size}")
-        points.append((float(profile.size), found))
-    if len({size for size, _ in points}) < 2:
+    sizes, values = [], []
+    for profile in profiles.profiles:
+        if profile.variant == variant and profile.size > 0:
+            found = _of(profile, metric, profiles.mode)
+            if isinstance(found, str) or found <= 0:
+                raise UsageError(f"no slope of {metric}: it is {found} at size {profile.size}")
+            sizes.append(float(profile.size))
+            values.append(found)
+    if len(set(sizes)) < 2:
         raise UsageError(f"a slope of {metric} needs regions of two sizes at least")
-    return stats.loglog_slope([x for x, _ in points], [y for _, y in points]).estimate
+    return stats.loglog_slope(sizes, values).estimate
 
 
 def _unknown(metric: str) -> UsageError:

@@ -13,7 +13,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,11 @@ from typing import Any
 from contended import cc, tree
 from contended.errors import ContendedError, UsageError
 from contended.measure import models, native
-from contended.profile import assemble, coherence, output, plugin, symbolize
-from contended.profile.assemble import NoRegion
-from contended.profile.coherence import Provenance
+from contended.profile import assemble, plugin
+from contended.profile.coherence import Origin, Profile, Thing
 from contended.profile.dwarf import Image
-from contended.profile.layouts import Type
+from contended.profile.entries import Type
 from contended.profile.saved import Profiles
-from contended.profile.thing import Thing
 
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-pthread", "-no-pie")
 #: Instructions that a thread may be ahead, fewer than an operation has, or they would not meet.
@@ -37,22 +35,9 @@ OPS = 300
 DEADLINE_S = 120.0
 MAX_THREADS = 128
 
-
-@dataclass(frozen=True, slots=True)
-class Heap:
-    """Something that the model allocated.
-
-    Attributes:
-        address: Where.
-        size: Bytes.
-        name: The member of struct shared that points at it, "shared" itself, or "".
-        type: What lies there, one behind the other; None if unknown.
-    """
-
-    address: int
-    size: int
-    name: str
-    type: Type | None
+# Where something lies that the model allocated, its bytes, the member of struct shared that points
+# at it ("shared": that itself, "": unknown), and what lies there in a row, if that is known.
+_Heap = tuple[int, int, str, Type | None]
 
 
 def profile(
@@ -65,22 +50,12 @@ def profile(
     params: Mapping[str, int] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Profiles:
-    """Run variants of a model under the profiler.
+    """Run variants (default: all) of a model under the profiler, with `ops` for each thread.
 
-    Args:
-        slug: The model.
-        variants: Their names; default: all.
-        threads: How many.
-        ops: Operations of each thread.
-        quantum: Instructions that a thread may be ahead of the slowest.
-        params: Of the model, over the initial ones.
-        progress: Called with what is being done, how many are done, and of how many.
-
-    Raises:
-        UsageError: no such model, variant or parameter, or a number out of range.
-        plugin.NoPlugins: QEMU for user programs is missing, or takes no plugins.
-        NoRegion: the model ended before it was measured.
-        ContendedError: the model does not compile, or fails.
+    A thread may be `quantum` instructions ahead of the slowest; `params` are set over the model's
+    own; `progress` is told what is being done, how many are done, and of how many. Raises
+    UsageError for what the model has not, plugin.NoPlugins without a QEMU for user programs that
+    takes plugins, and NoRegion if the model ended before it was measured.
     """
     qemu = plugin.find("user")
     library = plugin.build(qemu)
@@ -88,62 +63,55 @@ def profile(
     wanted = list(variants or [v.name for v in model.variants])
     for name in wanted:
         model.variant_index(name)
-    values = model.param_values(params or {})
-    most = min(model.max_threads or MAX_THREADS, MAX_THREADS)
+    settings = [f"{name}={value}" for name, value in model.param_values(params or {}).items()]
     threads = max(threads, model.min_threads)
     if not 1 <= threads <= MAX_THREADS or ops < 1:
         raise UsageError(f"give 1 to {MAX_THREADS} threads and at least 1 operation")
-    threads = min(threads, most)
+    threads = min(threads, model.max_threads or MAX_THREADS)
     program = build(slug)
-    found: list[coherence.Profile] = []
-    with Image(program) as image:
+    found: list[Profile] = []
+    with Image(program) as image, tempfile.TemporaryDirectory(prefix="contended-") as work:
+        out = Path(work) / "profile.json"
+        qemu_command = [str(qemu.path), "-plugin", plugin.option(library, out, quantum=quantum)]
+        cache = tree.cache_dir() / "kernel" / "symbols"
+        origin = Origin(
+            qemu=f"{qemu.path.name} {qemu.version}",
+            kernel=native.source(slug).name,
+            build_id=image.build_id,
+            vcpus=threads,
+            quantum=quantum,
+            line=plugin.LINE,
+            workload=f"{slug} with {ops} operations of each thread",
+        )
         for number, variant in enumerate(wanted):
             if progress:
                 progress(f"{slug}/{variant}", number, len(wanted))
-            with tempfile.TemporaryDirectory(prefix="contended-") as work:
-                out = Path(work) / "profile.json"
-                option = plugin.option(library, out, quantum=quantum)
-                command = [str(qemu.path), "-plugin", option, str(program), variant]
-                command += [str(threads), str(ops), *(f"{k}={v}" for k, v in values.items())]
-                said = _run(command, f"{slug}, variant {variant}")
-                report = output.load(out)
-            provenance = Provenance(
-                qemu=f"{qemu.path.name} {qemu.version}",
-                kernel=native.source(slug).name,
-                build_id=image.build_id,
-                vcpus=threads,
-                quantum=quantum,
-                line=report.line,
-                workload=f"{slug} with {ops} operations of each thread",
-                waits=0,
-                escapes=0,
-            )
+            out.unlink(missing_ok=True)
+            model_command = [str(program), variant, str(threads), str(ops), *settings]
+            said = _run([*qemu_command, *model_command], f"{slug}, variant {variant}")
+            regions = plugin.load(out).regions
             results = [row for row in said if row["type"] == "result"]
-            if len(results) != len(report.regions):
-                raise NoRegion(f"{slug}, variant {variant}: no measured region: no table")
-            heap = _heap(image, said, variant)
-            for region, result in zip(report.regions, results, strict=True):
-                found.append(
-                    assemble.assemble(
-                        region,
-                        variant=variant,
-                        label=str(result["label"]),
-                        size=0,
-                        provenance=provenance,
-                        frames=partial(symbolize.frames, image, cache=_cache() / "symbols"),
-                        names=partial(symbolize.names, image),
-                        resolve=partial(resolve, image, heap),
-                    )
+            if len(results) != len(regions):
+                raise assemble.NoRegion(f"{slug}, variant {variant}: no measured region: no table")
+            objects = [row for row in said if row["type"] == "object"]
+            heap = [
+                (row["address"], row["size"], *_type_of(image, row, variant)) for row in objects
+            ]
+            for region, result in zip(regions, results, strict=True):
+                made = assemble.assemble(
+                    region,
+                    variant=variant,
+                    label=str(result["label"]),
+                    provenance=origin,
+                    frames=partial(assemble.frames, image, cache=cache),
+                    resolve=partial(resolve, image, heap),
                 )
+                found.append(made)
     return Profiles(case=slug, run="user", mode="user", profiles=tuple(found))
 
 
 def build(slug: str) -> Path:
-    """Compile a model as a program, unless it is in the cache.
-
-    Raises:
-        ContendedError: no compiler, or an error in the C; its words are attached as a note.
-    """
+    """Compile a model as a program, unless it is in the cache."""
     file = native.source(slug)
     home = tree.home() / "csrc"
     return cc.compiled(
@@ -160,101 +128,59 @@ def build(slug: str) -> Path:
 def _run(command: Sequence[str], what: str) -> list[dict[str, Any]]:
     """Run the program to its end; its JSON lines."""
     try:
-        run = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        run = plugin.run(command, DEADLINE_S)
     except subprocess.TimeoutExpired as error:
         raise ContendedError(
             f"{what}: not done after {DEADLINE_S:.0f} s; try fewer operations or threads"
         ) from error
     said = []
     for line in run.stdout.splitlines():
-        try:
+        with suppress(ValueError):
             row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and isinstance(row.get("type"), str):
-            said.append(row)
-    for row in said:
-        if row["type"] == "error":
-            raise ContendedError(f"{what}: {row.get('what')}")
+            if isinstance(row, dict) and row.get("type") == "error":
+                raise ContendedError(f"{what}: {row.get('what')}")
+            if isinstance(row, dict) and isinstance(row.get("type"), str):
+                said.append(row)
     if run.returncode:
         words = (run.stderr.strip().splitlines() or ["no message"])[-1]
         raise ContendedError(f"{what}: QEMU ended with status {run.returncode}: {words}")
     return said
 
 
-def _heap(image: Image, said: Sequence[Mapping[str, Any]], variant: str) -> list[Heap]:
-    found = []
-    for row in said:
-        if row["type"] == "object":
-            name, kind = _type_of(image, row["expression"], row["size"], variant)
-            found.append(Heap(row["address"], row["size"], name, kind))
-    return found
-
-
-def _type_of(image: Image, expression: str, size: int, variant: str) -> tuple[str, Type | None]:
+def _type_of(image: Image, row: Mapping[str, Any], variant: str) -> tuple[str, Type | None]:
     """What an allocation is for, by the expression for its size."""
-    own = variant.replace("-", "_")
+    expression, name, kind = row["expression"], "", None
     member = re.search(r"sizeof\(\*?s->(\w+)(?:\[0\])?\)", expression)
-    tries: list[tuple[str, Callable[[], Type | None]]] = []
-    if member:
-        tries.append((member[1], lambda: image.type("shared").target(member[1])))
-    elif re.search(r"sizeof\((\*s|struct shared)\)", expression):
-        tries.append(("shared", lambda: image.type("shared")))
-    elif "workers" in expression:
-        tries.append(("workers", lambda: image.type("ct_worker")))
-    else:  # a struct that has a layout for each variant
-        tries.append(("", lambda: image.type(own)))
-    for name, find in tries:
-        try:
-            kind = find()
-        except UsageError:
-            continue
-        if kind and kind.size and (name or kind.size == size):
-            return name, kind
+    with suppress(UsageError):
+        if member:
+            name = member[1]
+            kind = image.type("shared").target(name)
+        elif re.search(r"sizeof\((\*s|struct shared)\)", expression):
+            name, kind = "shared", image.type("shared")
+        elif "workers" in expression:
+            name, kind = "workers", image.type("ct_worker")
+        else:  # a struct that has a layout for each variant
+            kind = image.type(variant.replace("-", "_"))
+    if kind and kind.size and (name or kind.size == row["size"]):
+        return name, kind
     return (member[1] if member else ""), None
 
 
-def resolve(image: Image, heap: Sequence[Heap], address: int, virtual: int = 0) -> Thing:
+def resolve(image: Image, heap: Sequence[_Heap], address: int, virtual: int = 0) -> Thing:
     """What is at an address of a model: a variable, or a member of what it allocated."""
     address = virtual or address
-    for part in heap:
-        if part.address <= address < part.address + part.size:
-            inside = address - part.address
-            if part.type is None:
-                return Thing("heap", part.name or "heap", offset=inside, object=part.address)
-            size = part.type.size
-            # what follows a struct with a flexible array is the array
-            if part.name == "shared":
-                field = part.type.at(inside) or part.type.tail(inside)
-                return Thing("heap", "shared", part.type.name, inside, field, part.address)
-            index, offset = divmod(inside, size)
-            label = f"{part.name}[{index}]" if part.size >= 2 * size and part.name else ""
-            return Thing(
-                "heap",
-                part.name or part.type.name,
-                part.type.name,
-                offset,
-                part.type.at(offset),
-                part.address + index * size,
-                label,
-            )
-    symbol = image.symbol_at(address)
-    if symbol is None:
-        return Thing("unknown")
-    layout = image.variable(symbol.name)
-    offset = address - symbol.address
-    field = layout.at(offset) if layout and offset < layout.size else ""
-    struct = layout.name if layout else ""
-    return Thing("variable", symbol.name, struct, offset, field, symbol.address)
-
-
-def _cache() -> Path:
-    return tree.cache_dir() / "kernel"
+    for start, length, name, kind in heap:
+        inside = address - start
+        if not 0 <= inside < length:
+            continue
+        if kind is None:
+            return Thing("heap", name or "heap", offset=inside, object=start)
+        # what follows a struct with a flexible array is the array
+        if name == "shared":
+            field = kind.at(inside) or kind.tail(inside)
+            return Thing("heap", name, kind.name, inside, field, start)
+        index, offset = divmod(inside, kind.size)
+        label = f"{name}[{index}]" if length >= 2 * kind.size and name else ""
+        where = offset, kind.at(offset), start + index * kind.size
+        return Thing("heap", name or kind.name, kind.name, *where, label)
+    return image.thing_at(address) or Thing("unknown")
