@@ -11,6 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+_CAUSES = {
+    "SIGSEGV": "it used memory that is not there",
+    "SIGBUS": "it used memory that is not there",
+    "SIGABRT": "it, or a checker, gave up",
+    "SIGFPE": "a division by zero, most likely",
+}
 
 
 def die_with_parent(number: signal.Signals) -> None:
@@ -21,14 +27,6 @@ def die_with_parent(number: signal.Signals) -> None:
 def environment() -> dict[str, str]:
     """This process's environment, with all that it can import in reach."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-
-_CAUSES = {
-    "SIGSEGV": "it used memory that is not there",
-    "SIGBUS": "it used memory that is not there",
-    "SIGABRT": "it, or a checker, gave up",
-    "SIGFPE": "a division by zero, most likely",
-}
 
 
 def death(number: int, **causes: str) -> str:
@@ -43,11 +41,10 @@ def death(number: int, **causes: str) -> str:
 
 def processes() -> Iterator[tuple[int, list[str]]]:
     """All processes: numbers, and the fields of `/proc/PID/stat` from the state and parent on."""
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                stat = Path(entry.path, "stat").read_text(errors="replace")
-            except OSError:
-                continue  # it has just ended
-            # "pid (name) state ppid ...": the name may hold anything, brackets and blanks too
-            yield int(entry.name), stat.rpartition(")")[2].split()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (entry / "stat").read_text(errors="replace")
+        except OSError:
+            continue  # it has just ended
+        # "pid (name) state ppid ...": the name may hold anything, brackets and blanks too
+        yield int(entry.name), stat.rpartition(")")[2].split()

@@ -17,21 +17,14 @@ from contended import machine
 from contended.errors import ContendedError, UsageError
 
 CONNECT_S = 5  # and then a message: nobody waits longer than 10 s for an address that is wrong
-_SILENT = logging.CRITICAL + 1
 DEATHS = 10  # of workers that a task survives: a machine that is taken away is no fault of it
 
 
 @contextlib.contextmanager
 def connected(address: str | None, most: int) -> Iterator[Any]:
-    """A client of the scheduler at an address, or of a local cluster that ends with the block.
+    """A client of the scheduler at an address such as "tcp://host:8786".
 
-    Args:
-        address: Such as "tcp://host:8786"; None starts a cluster of this machine's CPUs.
-        most: How many workers can be of use.
-
-    Raises:
-        UsageError: that is no address.
-        ContendedError: nobody answers there, or Dask is not installed.
+    None starts a cluster of this machine's CPUs, `most` of them at most, that ends with the block.
     """
     try:  # an extra, and slow to import
         dask, distributed = import_module("dask"), import_module("distributed")
@@ -39,42 +32,36 @@ def connected(address: str | None, most: int) -> Iterator[Any]:
         raise ContendedError(
             "sweeps need Dask: install the extra with `pip install 'contended[book]'`"
         ) from error
-
-    # What Dask logs of a worker's death is for those who run a cluster, not for a reader.
-    logger = logging.getLogger("distributed")
-    level = logger.level
-    logger.setLevel(_SILENT)
     settings = {
         "distributed.scheduler.allowed-failures": DEATHS,
         "distributed.comm.timeouts.connect": f"{CONNECT_S}s",
     }
-    try:
-        with dask.config.set(settings):
-            if address is None:
-                workers = max(1, min(len(machine.allowed_cpus()), most))
-                with contextlib.ExitStack() as stack:
-                    with _interrupts_later():
-                        cluster = distributed.LocalCluster(
-                            n_workers=workers,
-                            threads_per_worker=1,
-                            processes=True,
-                            dashboard_address="127.0.0.1:0",
-                            silence_logs=_SILENT,
-                            local_directory=os.environ.get("TMPDIR"),
-                        )
-                        stack.enter_context(cluster)
-                        client = stack.enter_context(distributed.Client(cluster))
-                    yield client
-                return
+    with contextlib.ExitStack() as stack:
+        # What Dask logs of a worker's death is for those who run a cluster, not for a reader.
+        logger, silent = logging.getLogger("distributed"), logging.CRITICAL + 1
+        stack.callback(logger.setLevel, logger.level)
+        logger.setLevel(silent)
+        stack.enter_context(dask.config.set(settings))
+        if address is None:
+            with _interrupts_later():
+                local = distributed.LocalCluster(
+                    n_workers=max(1, min(len(machine.allowed_cpus()), most)),
+                    threads_per_worker=1,
+                    processes=True,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=silent,
+                    local_directory=os.environ.get("TMPDIR"),
+                )
+                stack.enter_context(local)
+                client = stack.enter_context(distributed.Client(local))
+        else:
             _probe(address)
             try:
                 client = distributed.Client(address, timeout=CONNECT_S)
             except Exception as error:
                 raise _silent(address) from error
-            with client:
-                yield client
-    finally:
-        logger.setLevel(level)
+            stack.enter_context(client)
+        yield client
 
 
 def done(futures: Iterable[Any]) -> Iterator[Any]:
@@ -123,12 +110,12 @@ def _probe(address: str) -> None:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(CONNECT_S + 1)
-    if failures and isinstance(failures[0], ValueError):
-        raise UsageError(
-            f"{address!r} is no Dask address: give one like tcp://host:8786"
-        ) from failures[0]
-    if failures or thread.is_alive():
-        raise _silent(address) from (failures[0] if failures else None)
+    failure = failures[0] if failures else None
+    if isinstance(failure, ValueError):
+        message = f"{address!r} is no Dask address: give one like tcp://host:8786"
+        raise UsageError(message) from failure
+    if failure or thread.is_alive():
+        raise _silent(address) from failure
 
 
 def _silent(address: str) -> ContendedError:

@@ -20,10 +20,6 @@ class UsageError(ContendedError):
 
 
 def check_range(name: str, value: float, low: float, high: float) -> None:
-    """See that a number is in its range, ends included.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Raise UsageError unless a number is in its range, ends included."""
     if not low <= value <= high:
         raise UsageError(f"{name} is {value:g}: choose {low:g} to {high:g}")

@@ -41,21 +41,23 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the kernel says of this machine.
-
-    Attributes:
-        model: The CPU's model name.
-        cpus: The CPUs that this process may use, and their places.
-        kernel: The kernel's release.
-        governor: The frequency governor of the first CPU, or None where nothing governs it.
-        virtualized: The hypervisor's name, or None on bare metal as far as can be seen.
-    """
+    """What the kernel says of this machine; `cpus` are those that this process may use."""
 
     model: str
     cpus: tuple[Cpu, ...]
     kernel: str
     governor: str | None
     virtualized: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Something that a machine may or may not allow: whether it does, and what it is good for."""
+
+    name: str
+    there: bool
+    detail: str
+    gives: str
 
 
 def allowed_cpus() -> list[int]:
@@ -67,7 +69,7 @@ def this_machine() -> Machine:
     """Read the machine's description now."""
     return Machine(
         model=cpu_model(),
-        cpus=tuple(_cpu(number) for number in allowed_cpus()),
+        cpus=tuple(map(_cpu, allowed_cpus())),
         kernel=platform.release(),
         governor=governor(),
         virtualized=hypervisor(),
@@ -85,52 +87,34 @@ def cpu_model() -> str:
 
 def governor() -> str | None:
     """The first CPU's frequency governor; None where the kernel does not control it."""
-    first = allowed_cpus()[0]
-    return _read(CPU_DIR / f"cpu{first}" / "cpufreq" / "scaling_governor") or None
+    return _read(CPU_DIR / f"cpu{allowed_cpus()[0]}" / "cpufreq" / "scaling_governor") or None
 
 
 def hypervisor() -> str | None:
-    """The hypervisor as far as the guest can tell; None on bare metal."""
-    flags = next(
-        (x for x in _read(Path("/proc/cpuinfo")).splitlines() if x.startswith("flags")), ""
-    )
-    if "hypervisor" not in flags.split():
+    """The hypervisor's name as far as the guest can tell; None on bare metal."""
+    lines = _read(Path("/proc/cpuinfo")).splitlines()
+    if "hypervisor" not in next((x for x in lines if x.startswith("flags")), "").split():
         return None
-    for file in ("/sys/hypervisor/type", "/sys/class/dmi/id/sys_vendor"):
-        if name := _read(Path(file)):
-            return name
-    return "a hypervisor"
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Something that a machine may or may not allow: whether it does, and what it is good for."""
-
-    name: str
-    there: bool
-    detail: str
-    gives: str
+    names = map(_read, (Path("/sys/hypervisor/type"), Path("/sys/class/dmi/id/sys_vendor")))
+    return next(filter(None, names), "a hypervisor")
 
 
 def probes() -> tuple[Probe, ...]:
     """Try, harmlessly and in child processes, what later chapters would like to use."""
-    cpus = allowed_cpus()
-    counters = hardware_counters()
-    namespaces = _succeeds("unshare", "--user", "--map-root-user", "--mount", "true")
+    cpus, counters = len(allowed_cpus()), _hardware_counters()
+    fifo = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
+    namespaces = _said("unshare", "--user", "--map-root-user", "--mount", "true") is not None
+    kvm = os.access("/dev/kvm", os.R_OK | os.W_OK)
     return (
         Probe(
             "two CPUs or more",
-            len(cpus) > 1,
-            f"{len(cpus)} allowed",
+            cpus > 1,
+            f"{cpus} allowed",
             "contention: without it only counts and single-threaded costs can be shown",
         ),
         Probe(
             "SCHED_FIFO",
-            _succeeds(
-                sys.executable,
-                "-c",
-                "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))",
-            ),
+            _said(sys.executable, "-c", fifo) is not None,
             "real-time priority, tried in a child process",
             "runs that no other task interrupts, so a smaller spread",
         ),
@@ -148,63 +132,47 @@ def probes() -> tuple[Probe, ...]:
         ),
         Probe(
             "KVM",
-            os.access("/dev/kvm", os.R_OK | os.W_OK),
-            "/dev/kvm can be opened" if os.access("/dev/kvm", os.R_OK | os.W_OK) else "no /dev/kvm",
+            kvm,
+            "/dev/kvm can be opened" if kvm else "no /dev/kvm",
             "virtual machines at full speed; without it QEMU translates, which counts but is slow",
         ),
     )
 
 
-def hardware_counters() -> bool:
-    """Does the kernel give this process a hardware cycle counter?
+def _hardware_counters() -> bool:
+    """Does the kernel give this process a hardware cycle counter? Most virtual machines have none.
 
-    Most virtual machines have none. The call is perf_event_open(2), made directly because the
-    `perf` tool may not be installed.
+    The call is perf_event_open(2), made directly because `perf` may not be installed.
     """
     number = {"x86_64": 298, "aarch64": 241}.get(platform.machine())
     if number is None:
         return False
     # struct perf_event_attr: type PERF_TYPE_HARDWARE (0), size, config PERF_COUNT_HW_CPU_CYCLES
     # (0), and in the flags word exclude_kernel and exclude_hv, which the unprivileged must set.
-    attr = struct.pack("=IIQQQQ", 0, 64, 0, 0, 0, 0) + struct.pack("=Q", 1 << 5 | 1 << 6)
-    buffer = ctypes.create_string_buffer(attr.ljust(64, b"\0"), 64)
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = libc.syscall(number, buffer, 0, -1, -1, 0)
-    if fd < 0:
-        return False
-    os.close(fd)
-    return True
+    attr = struct.pack("=IIQQQQQ", 0, 64, 0, 0, 0, 0, 1 << 5 | 1 << 6)
+    buffer = ctypes.create_string_buffer(attr, 64)
+    fd = ctypes.CDLL(None, use_errno=True).syscall(number, buffer, 0, -1, -1, 0)
+    if fd >= 0:
+        os.close(fd)
+    return bool(fd >= 0)
 
 
-def _succeeds(*command: str) -> bool:
+def _said(*command: str) -> str | None:
+    """What a command prints; None if it fails."""
     try:
-        run = subprocess.run(command, capture_output=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return run.returncode == 0
+        run = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip()
 
 
 def commit() -> str | None:
     """The repository's commit, with "+" for uncommitted changes; None outside a clone."""
-    here = Path(__file__).resolve().parent
-
-    def git(*args: str) -> str | None:
-        try:
-            run = subprocess.run(
-                ["git", "-C", str(here), *args],
-                capture_output=True,
-                text=True,
-                timeout=10,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return run.stdout.strip() if run.returncode == 0 else None
-
-    head = git("rev-parse", "--short=12", "HEAD")
+    git = ("git", "-C", str(Path(__file__).resolve().parent))
+    head = _said(*git, "rev-parse", "--short=12", "HEAD")
     if head is None:
         return None
-    return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    return head + ("+" if _said(*git, "status", "--porcelain", "--untracked-files=no") else "")
 
 
 def load_1min() -> float:
@@ -219,11 +187,8 @@ def now() -> str:
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
     """CPU numbers out of the kernel's list format: "0-2,5" is 0, 1, 2, 5."""
-    numbers: list[int] = []
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        numbers.extend(range(int(first), int(last or first) + 1))
-    return tuple(numbers)
+    ranges = (part.partition("-") for part in text.split(",") if part.strip())
+    return tuple(n for a, _, b in ranges for n in range(int(a), int(b or a) + 1))
 
 
 def _cpu(number: int) -> Cpu:
@@ -235,7 +200,7 @@ def _cpu(number: int) -> Cpu:
         package=_int(place / "topology" / "physical_package_id"),
         node=int(nodes[0].name.removeprefix("node")) if nodes else -1,
         siblings=parse_cpu_list(_read(place / "topology" / "thread_siblings_list")) or (number,),
-        caches=tuple(_cache(index) for index in sorted(place.glob("cache/index[0-9]*"))),
+        caches=tuple(map(_cache, sorted(place.glob("cache/index[0-9]*")))),
     )
 
 

@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,43 +38,29 @@ class Record:
         write_whole(path, self.to_json())
 
 
-_ADAPTERS: dict[Any, Any] = {}
-
-
+@cache
 def adapter(kind: Any) -> Any:
     """Pydantic's adapter of a dataclass."""
     # pydantic takes a tenth of a second to import; commands that read nothing should not pay for it
     from pydantic import TypeAdapter
 
-    if kind not in _ADAPTERS:
-        _ADAPTERS[kind] = TypeAdapter(kind)
-    return _ADAPTERS[kind]
+    return TypeAdapter(kind)
 
 
 def load(
     kind: type[T], path: Path, what: str, schema: int, remedy: str, *, strict: bool = True
 ) -> T:
-    """Read a record that `Record.save` wrote.
+    """Read a record that `Record.save` wrote, and whose field `schema` has that number.
 
-    Args:
-        kind: The record's dataclass; it has a field `schema`.
-        path: The file.
-        what: What the file holds, for messages.
-        schema: The only one that this version reads.
-        remedy: What to do about another one.
-        strict: Whether a value must have its type as it stands.
-
-    Raises:
-        ContendedError: the file is missing, is not JSON, or does not fit the schema.
+    `what` and `remedy` tell, in errors, what the file holds and what to do about another schema;
+    unless it is `strict`, values are converted to their types.
     """
     from pydantic import ValidationError
 
     try:
-        text = path.read_bytes()
+        found: T = adapter(kind).validate_json(path.read_bytes(), strict=strict, extra="forbid")
     except OSError as error:
         raise ContendedError(f"cannot read {what} from {path}: {error.strerror}") from error
-    try:
-        found: T = adapter(kind).validate_json(text, strict=strict, extra="forbid")
     except ValidationError as error:
         raise ContendedError(f"{path} holds no valid {what}: {mistake(error)}") from error
     had = found.schema  # type: ignore[attr-defined]
@@ -83,11 +70,7 @@ def load(
 
 
 def toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file.
-
-    Raises:
-        UsageError: it cannot be read, or is no TOML.
-    """
+    """The content of a TOML file; raises UsageError if it cannot be read, or is no TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -97,15 +80,10 @@ def toml(path: Path) -> dict[str, Any]:
 
 
 def made(kind: type[T], content: dict[str, Any], where: str) -> T:
-    """A record of what a TOML file holds: no key that it does not know, no value of another type.
+    """A dataclass of what a TOML file holds; its lists are tuples.
 
-    Args:
-        kind: The record's dataclass; its lists are tuples.
-        content: The keys and values.
-        where: Which file, and which part of it, for messages.
-
-    Raises:
-        UsageError: it does not fit; the message names the key.
+    Raises UsageError for a key that it does not know and for a value of another type: the message
+    names the key, and `where`, the file and the part of it.
     """
     from pydantic import ValidationError
 
@@ -121,7 +99,7 @@ def made(kind: type[T], content: dict[str, Any], where: str) -> T:
 def mistake(error: ValidationError) -> str:
     """The first thing that is wrong, and where."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "the whole file"
+    where = ".".join(map(str, first["loc"])) or "the whole file"
     return f"{where}: {first['msg'].removeprefix('Value error, ')}"
 
 
@@ -133,7 +111,7 @@ def write_whole(path: Path, text: str) -> None:
     if str(path) == "-":
         sys.stdout.write(text)
         return
-    temporary: str | None = None
+    temporary: Path | None = None
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             path.write_text(text, encoding="utf-8")
@@ -142,15 +120,14 @@ def write_whole(path: Path, text: str) -> None:
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as out:
-            temporary = out.name
+            temporary = Path(out.name)
             out.write(text)
         umask = os.umask(0)
         os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
-        temporary = None
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
     except OSError as error:
         raise ContendedError(f"cannot write {path}: {error.strerror}") from error
     finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        if temporary:  # after the rename there is none
+            temporary.unlink(missing_ok=True)
