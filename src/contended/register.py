@@ -16,16 +16,25 @@ from dataclasses import asdict, dataclass
 from datetime import date as day
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from contended import records
 from contended.errors import UsageError
 
 Status = Literal["merged", "superseded", "dropped", "not-merged"]
+T = TypeVar("T")
 
 PATH = Path(__file__).with_name("register.toml")
 _SLUG = r"[a-z0-9]+(-[a-z0-9]+)*"
 _KEY = r"[a-z][a-z0-9]*"
+# The form of a text, by the field's name, in all entries alike.
+_FORMS = {
+    **dict.fromkeys(("slug", "id", "name"), _SLUG),
+    **dict.fromkeys(("key", "source"), _KEY),
+    "url": r"https://\S+",
+    "message_id": r"[^\s<>@]+@[^\s<>@]+",
+    "commit": r"[0-9a-f]{12,40}",
+}
 
 
 class _Entry:
@@ -38,19 +47,20 @@ class _Entry:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            value = getattr(self, name)
-            if isinstance(value, str) and (value != value.strip() or not value or "\n" in value):
-                raise ValueError(f"{name} must be one line of text, not {value!r}")
+            text = getattr(self, name)
+            if isinstance(text, str):
+                if text != text.strip() or not text or "\n" in text:
+                    raise ValueError(f"{name} must be one line of text, not {text!r}")
+                _like(_FORMS.get(name, ".*"), name, text)
         self._check()
 
     def _check(self) -> None:
         """Refuse what only this kind of entry cannot be."""
 
 
-def _like(form: str, **texts: str | None) -> None:
-    for name, text in texts.items():
-        if text is not None and not re.fullmatch(form, text):
-            raise ValueError(f"{name} is malformed: {text!r}")
+def _like(form: str, name: str, text: str) -> None:
+    if not re.fullmatch(form, text):
+        raise ValueError(f"{name} is malformed: {text!r}")
 
 
 def _unique(what: str, names: Iterable[object]) -> None:
@@ -59,18 +69,19 @@ def _unique(what: str, names: Iterable[object]) -> None:
             raise ValueError(f"{what} {name!r} stands there {number} times")
 
 
+def _named(name: str, known: dict[str, T], lacking: str) -> T:
+    if name not in known:
+        raise UsageError(f"{lacking} {name!r}; it has: {', '.join(known)}")
+    return known[name]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed(_Entry):
     """The public message that a case starts from.
 
-    Attributes:
-        key: The citation's key in `docs/references.bib`.
-        author: Who wrote the message.
-        date: Its day as the archive shows it, ISO 8601.
-        mailing_list: The mailing list.
-        subject: Its subject line.
-        url: A public archive's copy.
-        message_id: Without angle brackets; None where the archive does not show it.
+    `key` is the citation's in `docs/references.bib`, `date` the day as the archive shows it (ISO
+    8601), `url` a public archive's copy; `message_id` is without angle brackets, None where the
+    archive does not show it.
     """
 
     key: str
@@ -82,21 +93,15 @@ class Seed(_Entry):
     message_id: str | None = None
 
     def _check(self) -> None:
-        _like(_KEY, key=self.key)
-        _like(r"https://\S+", url=self.url)
-        _like(r"[^\s<>@]+@[^\s<>@]+", message_id=self.message_id)
         day.fromisoformat(self.date)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value(_Entry):
-    """One published number, or a range of them.
+    """One published number (`low` is `high`) or a range of them, in the figure's unit.
 
-    Attributes:
-        name: The variant it belongs to, or what distinguishes it in its figure.
-        low: Lower end, in the figure's unit; equal to `high` for a single number.
-        high: Upper end, in the figure's unit.
-        plus_minus: The spread that the source itself states, same unit; None if it states none.
+    `name` is the variant it belongs to, or what distinguishes it in its figure; `plus_minus` the
+    spread that the source itself states, None if it states none.
     """
 
     name: str
@@ -105,12 +110,12 @@ class Value(_Entry):
     plus_minus: float | None = None
 
     def _check(self) -> None:
-        _like(_SLUG, name=self.name)
-        if not math.isfinite(self.low + self.high + (self.plus_minus or 0)):
+        spread = self.plus_minus or 0
+        if not math.isfinite(self.low + self.high + spread):
             raise ValueError("a value must be finite")
         if self.low > self.high:
             raise ValueError(f"low {self.low:g} is above high {self.high:g}")
-        if self.plus_minus is not None and self.plus_minus < 0:
+        if spread < 0:
             raise ValueError("plus_minus must not be negative")
 
     @property
@@ -123,16 +128,9 @@ class Value(_Entry):
 class Published(_Entry):
     """A figure somebody else measured or stated: what a reproduction is compared with.
 
-    Attributes:
-        id: Unique within the case.
-        what: What was measured, in words.
-        unit: As it stands on an axis, e.g. "operations/s".
-        workload: What ran.
-        source: A key of `docs/references.bib`.
-        values: In reading order.
-        workers: Threads or processes that ran it; None where the source does not say.
-        cpus: Logical CPUs of the machine; None where the source does not say.
-        kernel: Kernel version; None where the source does not say.
+    `id` is unique within the case, `unit` as it stands on an axis, `source` a key of
+    `docs/references.bib`; `workers` are the threads or processes that ran the workload, `cpus` the
+    machine's logical CPUs. None where the source does not say.
     """
 
     id: str
@@ -146,34 +144,23 @@ class Published(_Entry):
     kernel: str | None = None
 
     def _check(self) -> None:
-        _like(_SLUG, id=self.id)
-        _like(_KEY, source=self.source)
         if not self.values:
             raise ValueError("values must be at least one")
         _unique("value", (value.name for value in self.values))
-        for name in ("workers", "cpus"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
+        for name, number in (("workers", self.workers), ("cpus", self.cpus)):
+            if number is not None and number < 1:
                 raise ValueError(f"{name} must be at least 1")
 
     def value(self, name: str) -> Value:
-        """The value of that name.
-
-        Raises:
-            UsageError: there is none; the message lists those there are.
-        """
-        for value in self.values:
-            if value.name == name:
-                return value
-        names = ", ".join(v.name for v in self.values)
-        raise UsageError(f"figure {self.id!r} has no value {name!r}; it has: {names}")
+        """The value of that name; raises UsageError if there is none."""
+        known = {value.name: value for value in self.values}
+        return _named(name, known, f"figure {self.id!r} has no value")
 
     def ratio(self, top: str, base: str) -> tuple[float, float]:
         """The lowest and the highest `top` / `base` that the two ranges allow, without unit.
 
-        The spread in `plus_minus` is not part of it: sources state it in different ways.
-
-        Raises:
-            UsageError: one of the names is unknown, or `base` is or spans 0.
+        The spread in `plus_minus` is not part of it: sources state it in different ways. Raises
+        UsageError if a name is unknown, or `base` is or spans 0.
         """
         above, below = self.value(top), self.value(base)
         if below.low <= 0 <= below.high:
@@ -186,11 +173,9 @@ class Published(_Entry):
 class Step(_Entry):
     """A change in the kernel that made, fixed or replaced the code in question.
 
-    Attributes:
-        what: The change's subject, with a remark where one is needed.
-        commit: Abbreviated commit id; None where no source gives it.
-        version: First release that has it; None where it reached none.
-        unverified: True if no stored public source confirms commit or version.
+    `what` is its subject; `commit` is None where no source gives the id, `version`, the first
+    release that has it, where it reached none. It is `unverified` if no stored public source
+    confirms commit or version.
     """
 
     what: str
@@ -198,20 +183,13 @@ class Step(_Entry):
     version: str | None = None
     unverified: bool = False
 
-    def _check(self) -> None:
-        _like(r"[0-9a-f]{12,40}", commit=self.commit)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(_Entry):
-    """What became of the fix upstream.
+    """What became of the fix upstream, in one sentence and in steps, oldest first.
 
-    Attributes:
-        status: "merged", "superseded" (merged, then replaced by something else), "dropped" (tried
-            in a tree, taken out again) or "not-merged".
-        summary: One sentence, with commit ids and versions.
-        sources: Keys of `docs/references.bib`.
-        steps: The commits, oldest first.
+    "superseded" was merged, then replaced by something else; "dropped" was tried in a tree and
+    taken out again. `sources` are keys of `docs/references.bib`.
     """
 
     status: Status
@@ -222,7 +200,8 @@ class Outcome(_Entry):
     def _check(self) -> None:
         if not self.sources or not self.steps:
             raise ValueError("there must be at least one source and one step")
-        _like(_KEY, **{f"source {source}": source for source in self.sources})
+        for source in self.sources:
+            _like(_KEY, f"source {source}", source)
 
     @property
     def unverified(self) -> bool:
@@ -234,15 +213,8 @@ class Outcome(_Entry):
 class Case(_Entry):
     """One bug of the book; `dataclasses.asdict` of it is what `contended cases --json` prints.
 
-    Attributes:
-        slug: Names the case in every folder.
-        title: The chapter's title.
-        chapter: The chapter's number, from 2.
-        bug: The bug in one sentence.
-        model: File name of the C model in `csrc/models`.
-        seed: The message it starts from.
-        published: Figures to compare with, at least one.
-        outcome: What became of the fix.
+    The slug names the case in every folder; `bug` is one sentence, `model` the file name of the C
+    model in `csrc/models`.
     """
 
     slug: str
@@ -255,7 +227,6 @@ class Case(_Entry):
     outcome: Outcome
 
     def _check(self) -> None:
-        _like(_SLUG, slug=self.slug)
         if self.chapter < 2:
             raise ValueError("chapter must be 2 or more: 00 and 01 are the introduction")
         if not self.published:
@@ -274,26 +245,15 @@ class Case(_Entry):
         return tuple(dict.fromkeys(keys))
 
     def figure(self, figure_id: str) -> Published:
-        """The published figure of that id.
-
-        Raises:
-            UsageError: there is none; the message lists those there are.
-        """
-        for figure in self.published:
-            if figure.id == figure_id:
-                return figure
-        ids = ", ".join(p.id for p in self.published)
-        raise UsageError(f"case {self.slug!r} has no published figure {figure_id!r}; it has: {ids}")
+        """The published figure of that id; raises UsageError if there is none."""
+        known = {figure.id: figure for figure in self.published}
+        return _named(figure_id, known, f"case {self.slug!r} has no published figure")
 
 
 # `cases.all()` reads as what it is, and nothing in this module needs the builtin.
 @cache
 def all() -> tuple[Case, ...]:  # noqa: A001
-    """All cases in chapter order.
-
-    Raises:
-        UsageError: the register that was installed is broken.
-    """
+    """All cases in chapter order."""
     return read(PATH)
 
 
@@ -303,11 +263,7 @@ def slugs() -> tuple[str, ...]:
 
 
 def get(slug: str) -> Case:
-    """The case of that slug.
-
-    Raises:
-        UsageError: there is none; the message lists the valid slugs.
-    """
+    """The case of that slug; raises UsageError, with the valid slugs, if there is none."""
     for case in all():
         if case.slug == slug:
             return case
@@ -321,17 +277,10 @@ class _File:
 
 
 def read(path: Path) -> tuple[Case, ...]:
-    """Read and check a register.
+    """Read and check a file in the layout of `register.toml`; the cases in chapter order.
 
-    Args:
-        path: A TOML file in the layout of `register.toml`.
-
-    Returns:
-        The cases in chapter order.
-
-    Raises:
-        UsageError: it is no TOML, or an entry is missing, unknown, of the wrong kind, out of range
-            or there twice. The message is one line and names the place.
+    Raises UsageError if it is no TOML, or an entry is missing, unknown, of the wrong kind, out of
+    range or there twice. The message is one line and names the place.
     """
     file = records.made(_File, records.toml(path), path.name)
     cases = [_case(entry, file.seeds, path.name) for entry in file.case]
@@ -340,8 +289,7 @@ def read(path: Path) -> tuple[Case, ...]:
         _unique("chapter", (case.chapter for case in cases))
     except ValueError as error:
         raise UsageError(f"{path.name}: {error}") from error
-    unused = file.seeds.keys() - {case.seed.key for case in cases}
-    if unused:
+    if unused := file.seeds.keys() - {case.seed.key for case in cases}:
         raise UsageError(f"{path.name}: no case uses the seed {min(unused)!r}")
     return tuple(sorted(cases, key=lambda case: case.chapter))
 
@@ -351,13 +299,12 @@ def _case(entry: dict[str, Any], seeds: dict[str, dict[str, Any]], where: str) -
     where = f"{where}: case {entry.get('slug')}"
     key = entry.get("seed")
     if key not in seeds:
-        raise UsageError(
-            f"{where}: seed {key!r} is not under [seeds]; there are: {', '.join(seeds)}"
-        )
+        known = ", ".join(seeds)
+        raise UsageError(f"{where}: seed {key!r} is not under [seeds]; there are: {known}")
     seed = records.made(Seed, {**seeds[key], "key": key}, f"{where}: seed {key}")
     try:
         published = [
-            {**figure, "values": [_ends(value) for value in figure.get("values", [])]}
+            {**figure, "values": [_ends(**value) for value in figure.get("values", [])]}
             for figure in entry.get("published", [])
         ]
     except (AttributeError, TypeError) as error:
@@ -367,7 +314,6 @@ def _case(entry: dict[str, Any], seeds: dict[str, dict[str, Any]], where: str) -
     return records.made(Case, content, where)
 
 
-def _ends(value: dict[str, Any]) -> dict[str, Any]:
+def _ends(value: Any = None, **rest: Any) -> dict[str, Any]:
     """`value = X` is both ends."""
-    rest = {key: each for key, each in value.items() if key != "value"}
-    return {"low": value["value"], "high": value["value"], **rest} if "value" in value else rest
+    return rest if value is None else {"low": value, "high": value, **rest}
