@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from contended.errors import ContendedError
 
 PR_SET_PDEATHSIG = 1
 _CAUSES = {
@@ -19,9 +23,43 @@ _CAUSES = {
 }
 
 
-def die_with_parent(number: signal.Signals) -> None:
-    """Have the kernel signal this process when the one that started it ends, however it ends."""
+def die_with_parent(number: signal.Signals, parent: int = 0) -> None:
+    """Have the kernel signal this process when the one that started it ends, however it ends.
+
+    If that was `parent` and has ended already, before it could be watched, we end now.
+    """
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
+    if parent and os.getppid() != parent:
+        os._exit(1)
+
+
+def fork(work: Callable[[], Any]) -> tuple[int, int]:
+    """Have a fork, which ends with us, do the work: its number, and a pipe with its answer.
+
+    That is a line of JSON: {"done": what it returned} or {"failed": a ContendedError's message};
+    nothing if it died.
+    """
+    parent = os.getpid()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        return pid, reading
+    try:
+        die_with_parent(signal.SIGKILL, parent)
+        os.close(reading)
+        try:
+            answer = {"done": work()}
+        except ContendedError as error:
+            answer = {"failed": str(error)}
+        with os.fdopen(writing, "w") as out:
+            out.write(json.dumps(answer) + "\n")
+        # What C printed is still in its buffer, and _exit() would drop it.
+        ctypes.CDLL(None).fflush(None)
+    except BaseException as error:
+        sys.stderr.write(f"{error!r}\n")
+        os._exit(1)
+    os._exit(0)
 
 
 def environment() -> dict[str, str]:

@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from importlib import import_module
 from typing import Any
 
@@ -55,11 +56,17 @@ def connected(address: str | None, most: int) -> Iterator[Any]:
                 stack.enter_context(local)
                 client = stack.enter_context(distributed.Client(local))
         else:
-            _probe(address)
             try:
+                _knock(address)
                 client = distributed.Client(address, timeout=CONNECT_S)
+            except ValueError as error:
+                message = f"{address!r} is no Dask address: give one like tcp://host:8786"
+                raise UsageError(message) from error
             except Exception as error:
-                raise _silent(address) from error
+                raise ContendedError(
+                    f"no Dask scheduler answers at {address}: start one with `dask scheduler`, "
+                    "or leave the address out to use this machine"
+                ) from error
             stack.enter_context(client)
         yield client
 
@@ -86,8 +93,8 @@ def _interrupts_later() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _probe(address: str) -> None:
-    """Does a Dask scheduler answer?
+def _knock(address: str) -> None:
+    """See that a Dask scheduler answers.
 
     Dask's own time limit ends with the connection: a server that takes it and then says nothing, or
     something else, would be waited for without end. A thread, since notebooks have a running loop.
@@ -95,7 +102,7 @@ def _probe(address: str) -> None:
     from distributed.comm.core import connect
 
     reach: Any = connect
-    failures: list[BaseException] = []
+    answer: Future[None] = Future()
 
     async def knock() -> None:
         comm = await asyncio.wait_for(reach(address, timeout=CONNECT_S), CONNECT_S)
@@ -103,23 +110,9 @@ def _probe(address: str) -> None:
 
     def run() -> None:
         try:
-            asyncio.run(knock())
+            answer.set_result(asyncio.run(knock()))
         except Exception as error:
-            failures.append(error)
+            answer.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(CONNECT_S + 1)
-    failure = failures[0] if failures else None
-    if isinstance(failure, ValueError):
-        message = f"{address!r} is no Dask address: give one like tcp://host:8786"
-        raise UsageError(message) from failure
-    if failure or thread.is_alive():
-        raise _silent(address) from failure
-
-
-def _silent(address: str) -> ContendedError:
-    return ContendedError(
-        f"no Dask scheduler answers at {address}: start one with `dask scheduler`, or leave the "
-        "address out to use this machine"
-    )
+    threading.Thread(target=run, daemon=True).start()
+    answer.result(CONNECT_S + 1)

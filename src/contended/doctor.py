@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What this machine has, what it lacks, and the one command that adds it.
 
-`make doctor`, `contended doctor` and the CI script all read the one table of system packages, in
-`contended.packages`. Standard library only, and no syntax newer than Python 3.8, so that it runs
-before anything is installed, and on a Python too old for the rest can say so.
+Standard library only, and no syntax newer than Python 3.8, so that it runs before anything is
+installed, and on a Python too old for the rest can say so.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ class Report:
 
     def apt_get(self, *, kernels: bool = False) -> str:
         """The command that installs what the book lacks, or what else the kernel lab; or empty."""
-        only_kernels = ("kernels",)
-        wanted = [p for p in self.missing if (p.needed_for == only_kernels) == kernels]
+        wanted = [p for p in self.missing if (p.needed_for == ("kernels",)) == kernels]
         return packages.advice(wanted).install
 
     def blockers(self, target: str) -> tuple[str, ...]:

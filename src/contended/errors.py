@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
 
 class ContendedError(Exception):
     """Something the reader can put right: the message is one line and says how.
@@ -23,3 +28,10 @@ def check_range(name: str, value: float, low: float, high: float) -> None:
     """Raise UsageError unless a number is in its range, ends included."""
     if not low <= value <= high:
         raise UsageError(f"{name} is {value:g}: choose {low:g} to {high:g}")
+
+
+def pick(known: Mapping[str, T], name: str, lacking: str) -> T:
+    """What a table has by a name; if nothing, a UsageError that lists the names there are."""
+    if name not in known:
+        raise UsageError(f"{lacking} {name!r}; it has: {', '.join(known) or 'none'}")
+    return known[name]

@@ -14,6 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 CPU_DIR = Path("/sys/devices/system/cpu")
+_GIVES = {
+    "two CPUs or more": "contention: without it only counts and single-threaded costs can be shown",
+    "SCHED_FIFO": "runs that no other task interrupts, so a smaller spread",
+    "hardware counters": "cache misses and HITM from the processor itself (perf c2c)",
+    "mount namespaces": "mounting without root and without touching the machine's own mounts",
+    "KVM": "virtual machines at full speed; without it QEMU translates, which counts but is slow",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,47 +110,22 @@ def probes() -> tuple[Probe, ...]:
     """Try, harmlessly and in child processes, what later chapters would like to use."""
     cpus, counters = len(allowed_cpus()), _hardware_counters()
     fifo = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
+    real_time = _said(sys.executable, "-c", fifo) is not None
     namespaces = _said("unshare", "--user", "--map-root-user", "--mount", "true") is not None
     kvm = os.access("/dev/kvm", os.R_OK | os.W_OK)
-    return (
-        Probe(
-            "two CPUs or more",
-            cpus > 1,
-            f"{cpus} allowed",
-            "contention: without it only counts and single-threaded costs can be shown",
-        ),
-        Probe(
-            "SCHED_FIFO",
-            _said(sys.executable, "-c", fifo) is not None,
-            "real-time priority, tried in a child process",
-            "runs that no other task interrupts, so a smaller spread",
-        ),
-        Probe(
-            "hardware counters",
-            counters,
-            "perf_event_open for CPU cycles " + ("works" if counters else "is refused"),
-            "cache misses and HITM from the processor itself (perf c2c)",
-        ),
-        Probe(
-            "mount namespaces",
-            namespaces,
-            "unshare --user --mount " + ("works" if namespaces else "is refused"),
-            "mounting without root and without touching the machine's own mounts",
-        ),
-        Probe(
-            "KVM",
-            kvm,
-            "/dev/kvm can be opened" if kvm else "no /dev/kvm",
-            "virtual machines at full speed; without it QEMU translates, which counts but is slow",
-        ),
-    )
+    works = {True: "works", False: "is refused"}
+    tried = {
+        "two CPUs or more": (cpus > 1, f"{cpus} allowed"),
+        "SCHED_FIFO": (real_time, "real-time priority, tried in a child process"),
+        "hardware counters": (counters, f"perf_event_open for CPU cycles {works[counters]}"),
+        "mount namespaces": (namespaces, f"unshare --user --mount {works[namespaces]}"),
+        "KVM": (kvm, "/dev/kvm can be opened" if kvm else "no /dev/kvm"),
+    }
+    return tuple(Probe(name, *seen, _GIVES[name]) for name, seen in tried.items())
 
 
 def _hardware_counters() -> bool:
-    """Does the kernel give this process a hardware cycle counter? Most virtual machines have none.
-
-    The call is perf_event_open(2), made directly because `perf` may not be installed.
-    """
+    """Does perf_event_open(2) give us a cycle counter? `perf` itself may not be installed."""
     number = {"x86_64": 298, "aarch64": 241}.get(platform.machine())
     if number is None:
         return False

@@ -11,7 +11,6 @@ import os
 import sys
 import tempfile
 import tomllib
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,13 +37,17 @@ class Record:
         write_whole(path, self.to_json())
 
 
-@cache
+_ADAPTERS: dict[Any, Any] = {}
+
+
 def adapter(kind: Any) -> Any:
     """Pydantic's adapter of a dataclass."""
     # pydantic takes a tenth of a second to import; commands that read nothing should not pay for it
     from pydantic import TypeAdapter
 
-    return TypeAdapter(kind)
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
 
 
 def load(

@@ -16,13 +16,12 @@ from dataclasses import asdict, dataclass
 from datetime import date as day
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from contended import records
-from contended.errors import UsageError
+from contended.errors import UsageError, pick
 
 Status = Literal["merged", "superseded", "dropped", "not-merged"]
-T = TypeVar("T")
 
 PATH = Path(__file__).with_name("register.toml")
 _SLUG = r"[a-z0-9]+(-[a-z0-9]+)*"
@@ -69,19 +68,12 @@ def _unique(what: str, names: Iterable[object]) -> None:
             raise ValueError(f"{what} {name!r} stands there {number} times")
 
 
-def _named(name: str, known: dict[str, T], lacking: str) -> T:
-    if name not in known:
-        raise UsageError(f"{lacking} {name!r}; it has: {', '.join(known)}")
-    return known[name]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed(_Entry):
-    """The public message that a case starts from.
+    """The public message that a case starts from, cited by its `key` in `docs/references.bib`.
 
-    `key` is the citation's in `docs/references.bib`, `date` the day as the archive shows it (ISO
-    8601), `url` a public archive's copy; `message_id` is without angle brackets, None where the
-    archive does not show it.
+    `date` is the day as the archive at `url` shows it (ISO 8601), `message_id` is without angle
+    brackets, None where the archive does not show it.
     """
 
     key: str
@@ -100,8 +92,8 @@ class Seed(_Entry):
 class Value(_Entry):
     """One published number (`low` is `high`) or a range of them, in the figure's unit.
 
-    `name` is the variant it belongs to, or what distinguishes it in its figure; `plus_minus` the
-    spread that the source itself states, None if it states none.
+    `name` tells it from the figure's others; `plus_minus` is the spread that the source itself
+    states, if any.
     """
 
     name: str
@@ -128,9 +120,8 @@ class Value(_Entry):
 class Published(_Entry):
     """A figure somebody else measured or stated: what a reproduction is compared with.
 
-    `id` is unique within the case, `unit` as it stands on an axis, `source` a key of
-    `docs/references.bib`; `workers` are the threads or processes that ran the workload, `cpus` the
-    machine's logical CPUs. None where the source does not say.
+    `source` is a key of `docs/references.bib`; `workers` are the threads or processes that ran,
+    `cpus` the machine's logical CPUs. None where the source does not say.
     """
 
     id: str
@@ -153,8 +144,8 @@ class Published(_Entry):
 
     def value(self, name: str) -> Value:
         """The value of that name; raises UsageError if there is none."""
-        known = {value.name: value for value in self.values}
-        return _named(name, known, f"figure {self.id!r} has no value")
+        values = {value.name: value for value in self.values}
+        return pick(values, name, f"figure {self.id!r} has no value")
 
     def ratio(self, top: str, base: str) -> tuple[float, float]:
         """The lowest and the highest `top` / `base` that the two ranges allow, without unit.
@@ -173,9 +164,8 @@ class Published(_Entry):
 class Step(_Entry):
     """A change in the kernel that made, fixed or replaced the code in question.
 
-    `what` is its subject; `commit` is None where no source gives the id, `version`, the first
-    release that has it, where it reached none. It is `unverified` if no stored public source
-    confirms commit or version.
+    `version` is the first release that has it, None if it reached none. It is `unverified` if no
+    stored public source confirms commit or version.
     """
 
     what: str
@@ -211,10 +201,9 @@ class Outcome(_Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case(_Entry):
-    """One bug of the book; `dataclasses.asdict` of it is what `contended cases --json` prints.
+    """One bug of the book, named by its slug in every folder.
 
-    The slug names the case in every folder; `bug` is one sentence, `model` the file name of the C
-    model in `csrc/models`.
+    `dataclasses.asdict` of it is what `contended cases --json` prints.
     """
 
     slug: str
@@ -247,7 +236,7 @@ class Case(_Entry):
     def figure(self, figure_id: str) -> Published:
         """The published figure of that id; raises UsageError if there is none."""
         known = {figure.id: figure for figure in self.published}
-        return _named(figure_id, known, f"case {self.slug!r} has no published figure")
+        return pick(known, figure_id, f"case {self.slug!r} has no published figure")
 
 
 # `cases.all()` reads as what it is, and nothing in this module needs the builtin.
@@ -285,8 +274,8 @@ def read(path: Path) -> tuple[Case, ...]:
     file = records.made(_File, records.toml(path), path.name)
     cases = [_case(entry, file.seeds, path.name) for entry in file.case]
     try:
-        _unique("slug", (case.slug for case in cases))
-        _unique("chapter", (case.chapter for case in cases))
+        for name in ("slug", "chapter"):
+            _unique(name, (getattr(case, name) for case in cases))
     except ValueError as error:
         raise UsageError(f"{path.name}: {error}") from error
     if unused := file.seeds.keys() - {case.seed.key for case in cases}:

@@ -16,6 +16,7 @@ import math
 import statistics
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -215,22 +216,20 @@ def usl_fit(threads: Sequence[float], throughput: Sequence[float]) -> Usl:
         # three points leave nothing to estimate errors from: SciPy warns and answers inf
         warnings.simplefilter("ignore", optimize.OptimizeWarning)
         for start in starts:
-            try:
+            with suppress(RuntimeError):
                 fits.append(optimize.curve_fit(_law, n, x, p0=start, **how))
-            except RuntimeError:
-                continue
     if not fits:
         raise ContendedError(
             "the Universal Scalability Law did not fit: measure more thread counts"
         )
     best, covariance = min(fits, key=lambda fit: squares(fit[0]))
-    lam, *rest = (float(value) for value in best)
-    lam_error, *errors = (float(value) for value in np.sqrt(np.diag(covariance)))
+    lam, *rest = map(float, best)
     sigma, kappa = (value if value > _NEGLIGIBLE else 0.0 for value in rest)
+    errors = [float(value) for value in np.sqrt(np.diag(covariance))]
     total = float(np.sum((x - x.mean()) ** 2))
     # throughput that never changes has no variance to explain, and any line through it is right
     r2 = 1 - squares(best) / total if total else 1.0
-    return Usl(lam * scale, sigma, kappa, lam_error * scale, *errors, r2)
+    return Usl(lam * scale, sigma, kappa, errors[0] * scale, errors[1], errors[2], r2)
 
 
 def _law(n: Any, lam: float, sigma: float, kappa: float) -> Any:

@@ -3,7 +3,6 @@
 
 Most distributions' kernels carry a description of all their types in `/sys/kernel/btf/vmlinux`,
 which anybody may read. Offsets depend on configuration and version, so asking beats remembering.
-
 The format is described in the kernel's Documentation/bpf/btf.rst.
 """
 
@@ -19,15 +18,13 @@ from contended.errors import ContendedError, UsageError
 VMLINUX = Path("/sys/kernel/btf/vmlinux")
 _MAGIC = 0xEB9F
 _HEADER = struct.Struct("HBBIIIII")
-_TYPE = struct.Struct("III")
-_MEMBER = struct.Struct("III")
-_ARRAY = struct.Struct("III")
+_WORDS = struct.Struct("III")  # of a type, of a member, of an array
 
-_INT, _PTR, _ARRAY_KIND, _STRUCT, _UNION, _ENUM, _FLOAT, _ENUM64 = 1, 2, 3, 4, 5, 6, 16, 19
+_INT, _PTR, _ARRAY, _STRUCT, _UNION, _ENUM, _FLOAT, _ENUM64 = 1, 2, 3, 4, 5, 6, 16, 19
 # typedef, volatile, const, restrict, type tag: another type's size
 _ALIASES = frozenset((8, 9, 10, 11, 18))
 # What follows a type's three words: bytes once, or bytes for each of its members.
-_ONCE = {_INT: 4, _ARRAY_KIND: 12, 14: 4, 17: 4}
+_ONCE = {_INT: 4, _ARRAY: 12, 14: 4, 17: 4}
 _EACH = {_STRUCT: 12, _UNION: 12, _ENUM: 8, 13: 8, 15: 12, _ENUM64: 12}
 
 
@@ -41,25 +38,19 @@ class Member:
 
 
 class Btf:
-    """The types of a kernel.
+    """The types of a kernel, from a file.
 
-    Args:
-        path: Where its type information is.
-
-    Raises:
-        ContendedError: there is none, as in kernels built without it and in some containers, or
-            it is not what it should be.
+    Raises ContendedError if there is none, as in kernels built without it and in some containers,
+    or it is not what it should be.
     """
 
     def __init__(self, path: Path = VMLINUX) -> None:
         try:
             self._data = path.read_bytes()
-        except OSError as error:
-            raise ContendedError(
-                f"this kernel does not show its types in {path} ({error.strerror})"
-            ) from error
-        try:
             self._index()
+        except OSError as error:
+            message = f"this kernel does not show its types in {path} ({error.strerror})"
+            raise ContendedError(message) from error
         except (struct.error, IndexError, KeyError) as error:
             raise ContendedError(f"{path} holds no type information that we can read") from error
 
@@ -73,15 +64,14 @@ class Btf:
         end = at + length
         while at < end:
             self._at.append(at)
-            info = _TYPE.unpack_from(self._data, at)[1]
+            info = _WORDS.unpack_from(self._data, at)[1]
             kind = info >> 24 & 31
-            at += _TYPE.size + _ONCE.get(kind, 0) + (info & 0xFFFF) * _EACH.get(kind, 0)
+            at += _WORDS.size + _ONCE.get(kind, 0) + (info & 0xFFFF) * _EACH.get(kind, 0)
 
     def struct(self, name: str) -> list[Member]:
         """The members of a struct in the order of their offsets, unnamed ones taken apart.
 
-        Raises:
-            UsageError: this kernel has no struct of that name.
+        Raises UsageError if this kernel has no struct of that name.
         """
         wanted = name.encode()
         for number in range(1, len(self._at)):
@@ -92,7 +82,7 @@ class Btf:
 
     def _type(self, number: int) -> tuple[int, int, int, int, bool]:
         """Kind, number of members, name, size or type, and whether offsets hold bit sizes."""
-        name, info, size = _TYPE.unpack_from(self._data, self._at[number])
+        name, info, size = _WORDS.unpack_from(self._data, self._at[number])
         return info >> 24 & 31, info & 0xFFFF, name, size, bool(info >> 31)
 
     def _text(self, at: int) -> bytes:
@@ -100,10 +90,9 @@ class Btf:
         return self._data[start : self._data.index(b"\0", start)]
 
     def _members(self, number: int, base: int) -> Iterator[Member]:
-        length, bit_sizes = self._type(number)[1], self._type(number)[4]
-        for i in range(length):
-            place = self._at[number] + _TYPE.size + i * _MEMBER.size
-            name, of, bits = _MEMBER.unpack_from(self._data, place)
+        _, length, _, _, bit_sizes = self._type(number)
+        for i in range(1, length + 1):
+            name, of, bits = _WORDS.unpack_from(self._data, self._at[number] + i * _WORDS.size)
             offset = base + (bits & 0xFFFFFF if bit_sizes else bits) // 8
             if name:
                 yield Member(self._text(name).decode(), offset, self._size(of))
@@ -120,7 +109,7 @@ class Btf:
         kind, _, _, size, _ = self._type(number)
         if kind == _PTR:
             return struct.calcsize("P")
-        if kind == _ARRAY_KIND:
-            of, _, length = _ARRAY.unpack_from(self._data, self._at[number] + _TYPE.size)
+        if kind == _ARRAY:
+            of, _, length = _WORDS.unpack_from(self._data, self._at[number] + _WORDS.size)
             return self._size(of) * int(length)
         return size if kind in (_INT, _STRUCT, _UNION, _ENUM, _FLOAT, _ENUM64) else 0

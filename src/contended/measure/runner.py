@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,9 +32,8 @@ PATIENCE_S = 120.0
 class RunFailed(ContendedError):
     """A run that gave no result; the message is the reason.
 
-    Attributes:
-        late: Whether a busy machine may be to blame: it used up its time, or a thread did not get
-            its CPU when it was needed.
+    A busy machine may be to blame if it is `late`: it used up its time, or a thread did not get its
+    CPU when it was needed.
     """
 
     def __init__(self, reason: str, *, late: bool = False) -> None:
@@ -46,34 +45,26 @@ class RunFailed(ContendedError):
 class Config:
     """One run of one variant: `struct ct_config` of `csrc/abi.h`, field by field.
 
-    Attributes:
-        variant: The variant's place in the model's table.
-        cpus: The CPU of each thread.
-        params: In the order of the model's table.
-        slices: Timed samples in each phase.
-        sched: 0 SCHED_FIFO where allowed, 1 SCHED_FIFO or an error, 2 SCHED_OTHER.
-        pin: False only to show what goes wrong without.
-        think_ns: Private work after each operation, nanoseconds.
-        warmup_ns: Before the first phase, nanoseconds.
-        slice_ns: The length of a slice, nanoseconds; not used with `ops`.
-        ops: Operations of each thread in each slice, or 0 for timed slices.
+    `variant` is a place in the model's table, `params` are in the order of the model's. Each phase
+    has `slices` of `slice_ns`, or of so many `ops` of each thread. `sched` is 0 for SCHED_FIFO
+    where allowed, 1 for SCHED_FIFO or an error, 2 for SCHED_OTHER.
     """
 
     variant: int
     threads: int
     cpus: list[int]
-    params: list[int]
-    slices: int
-    sched: int
-    pin: bool
-    think_ns: int
-    warmup_ns: int
-    slice_ns: int
-    ops: int
+    params: list[int] = field(default_factory=list)
+    slices: int = 5
+    sched: int = 0
+    pin: bool = True
+    think_ns: int = 0
+    warmup_ns: int = 0
+    slice_ns: int = 0
+    ops: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class PhaseResult:
     """What one phase of a run gave; rates in operations per second, counts over all threads."""
 
     rate_min: float
@@ -86,7 +77,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunResult:
     """What one run gave: `struct ct_result` of `csrc/abi.h`."""
 
     sched: str
@@ -96,14 +87,15 @@ class Run:
     stop_skew_ns: int
     runq_wait_ns: int
     planned_ns: int
-    phases: list[Phase]
+    phases: list[PhaseResult]
 
 
 class Runner:
     """A child process that runs models; a context manager, nothing of it outlives the block."""
 
+    _child: subprocess.Popen[str] | None = None
+
     def __init__(self) -> None:
-        self._child: subprocess.Popen[str] | None = None
         self._patience_s = PATIENCE_S
 
     def __enter__(self) -> Self:
@@ -130,23 +122,17 @@ class Runner:
 
     def describe(self, library: Path) -> dict[str, Any]:
         """The model's own description, as plain data."""
-        return self._ask({"library": str(library), "deadline_s": LOAD_S})
+        return self._ask(library, LOAD_S)
 
-    def run(self, library: Path, config: Config, *, deadline_s: float) -> Run:
-        """Run a variant once.
+    def run(self, library: Path, config: Config, *, deadline_s: float) -> RunResult:
+        """Run a variant once; raises RunFailed if it crashed, took too long or counted wrong.
 
         While it runs, no other runner of this package does: two would disturb each other's numbers,
         and threads of SCHED_FIFO could keep each other from their CPUs until both are stopped.
-
-        Raises:
-            RunFailed: it crashed, took longer than `deadline_s` seconds, or its invariant does
-                not hold.
         """
         with self._alone():
-            answer = self._ask(
-                {"library": str(library), "config": asdict(config), "deadline_s": deadline_s}
-            )
-        run: Run = records.adapter(Run).validate_python(answer)
+            answer = self._ask(library, deadline_s, config=asdict(config))
+        run: RunResult = records.adapter(RunResult).validate_python(answer)
         return run
 
     @contextmanager
@@ -169,11 +155,12 @@ class Runner:
                     time.sleep(0.005)
             yield
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, library: Path, deadline_s: float, **more: Any) -> dict[str, Any]:
         host = self._child
         assert host is not None, "use the runner as a context manager"
         assert host.stdin is not None
         assert host.stdout is not None
+        request = {"library": str(library), "deadline_s": deadline_s, **more}
         try:
             host.stdin.write(json.dumps(request) + "\n")
             host.stdin.flush()
