@@ -55,23 +55,15 @@ class CompileError(ContendedError):
         self.add_note(output.rstrip())
 
 
-def compile_(
-    sources: Sequence[Path],
-    flags: Sequence[str],
-    made: Path,
-    *,
-    what: str = "",
-    libraries: Sequence[str] = (),
-) -> None:
-    """Compile C files into one file, whose folder has the compiler's scratch files meanwhile.
+def compile_(sources: Sequence[Path], flags: Sequence[str], made: Path, *, what: str = "") -> None:
+    """Compile the C files among the sources into one file, with scratch files in its folder.
 
-    Headers among the sources are passed over, `libraries` are flags that come after them. `what`
-    does not compile, says the `CompileError`; by default the first file.
+    `what` does not compile, says the `CompileError`; by default the first file.
     """
     cc = compiler()
     files = [str(file) for file in sources if file.suffix == ".c"]
     run = subprocess.run(
-        [cc.command, *cc.arguments, *flags, "-o", str(made), *files, *libraries],
+        [cc.command, *cc.arguments, "-o", str(made), *files, *flags],
         capture_output=True,
         text=True,
         errors="replace",
@@ -118,7 +110,7 @@ def compiled(
         ) from error
     with work:
         made = Path(work.name) / name
-        compile_(sources, flags, made, what=what, libraries=libraries)
+        compile_(sources, (*flags, *libraries), made, what=what)
         file.parent.mkdir(exist_ok=True)
         made.replace(file)  # the rename publishes it: nobody ever uses half a file
     return file

@@ -24,20 +24,16 @@ _CAUSES = {
 
 
 def die_with_parent(number: signal.Signals, parent: int = 0) -> None:
-    """Have the kernel signal this process when the one that started it ends, however it ends.
-
-    If that was `parent` and has ended already, before it could be watched, we end now.
-    """
+    """Have the kernel signal this process when the one that started it (`parent`) ends."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
     if parent and os.getppid() != parent:
-        os._exit(1)
+        os._exit(1)  # it ended before it could be watched
 
 
 def fork(work: Callable[[], Any]) -> tuple[int, int]:
-    """Have a fork, which ends with us, do the work: its number, and a pipe with its answer.
+    """Have a fork, which ends with us, do the work: its number, and a pipe to read from.
 
-    That is a line of JSON: {"done": what it returned} or {"failed": a ContendedError's message};
-    nothing if it died.
+    There comes a line of JSON, {"done": result} or {"failed": a ContendedError's message}, or none.
     """
     parent = os.getpid()
     reading, writing = os.pipe()

@@ -99,14 +99,12 @@ def _knock(address: str) -> None:
     Dask's own time limit ends with the connection: a server that takes it and then says nothing, or
     something else, would be waited for without end. A thread, since notebooks have a running loop.
     """
-    from distributed.comm.core import connect
-
-    reach: Any = connect
+    comm: Any = import_module("distributed.comm.core")
     answer: Future[None] = Future()
 
     async def knock() -> None:
-        comm = await asyncio.wait_for(reach(address, timeout=CONNECT_S), CONNECT_S)
-        await comm.close()
+        there = await asyncio.wait_for(comm.connect(address, timeout=CONNECT_S), CONNECT_S)
+        await there.close()
 
     def run() -> None:
         try:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 import struct
 import subprocess
 import sys
@@ -46,7 +47,7 @@ class Cpu:
     caches: tuple[Cache, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Machine:
     """What the kernel says of this machine; `cpus` are those that this process may use."""
 
@@ -74,22 +75,14 @@ def allowed_cpus() -> list[int]:
 
 def this_machine() -> Machine:
     """Read the machine's description now."""
-    return Machine(
-        model=cpu_model(),
-        cpus=tuple(map(_cpu, allowed_cpus())),
-        kernel=platform.release(),
-        governor=governor(),
-        virtualized=hypervisor(),
-    )
+    cpus = tuple(map(_cpu, allowed_cpus()))
+    return Machine(cpu_model(), cpus, platform.release(), governor(), hypervisor())
 
 
 def cpu_model() -> str:
     """The CPU's model name as the kernel prints it, or its architecture."""
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("model name", "Model"):
-            return value.strip()
-    return platform.machine()
+    found = re.search(r"^(?:model name|Model)\s*:(.*)", _read(Path("/proc/cpuinfo")), re.M)
+    return found[1].strip() if found else platform.machine()
 
 
 def governor() -> str | None:
@@ -99,8 +92,7 @@ def governor() -> str | None:
 
 def hypervisor() -> str | None:
     """The hypervisor's name as far as the guest can tell; None on bare metal."""
-    lines = _read(Path("/proc/cpuinfo")).splitlines()
-    if "hypervisor" not in next((x for x in lines if x.startswith("flags")), "").split():
+    if not re.search(r"^flags.*\bhypervisor\b", _read(Path("/proc/cpuinfo")), re.M):
         return None
     names = map(_read, (Path("/sys/hypervisor/type"), Path("/sys/class/dmi/id/sys_vendor")))
     return next(filter(None, names), "a hypervisor")
@@ -131,9 +123,8 @@ def _hardware_counters() -> bool:
         return False
     # struct perf_event_attr: type PERF_TYPE_HARDWARE (0), size, config PERF_COUNT_HW_CPU_CYCLES
     # (0), and in the flags word exclude_kernel and exclude_hv, which the unprivileged must set.
-    attr = struct.pack("=IIQQQQQ", 0, 64, 0, 0, 0, 0, 1 << 5 | 1 << 6)
-    buffer = ctypes.create_string_buffer(attr, 64)
-    fd = ctypes.CDLL(None, use_errno=True).syscall(number, buffer, 0, -1, -1, 0)
+    attr = struct.pack("=IIQQQQQ16x", 0, 64, 0, 0, 0, 0, 1 << 5 | 1 << 6)
+    fd = ctypes.CDLL(None, use_errno=True).syscall(number, attr, 0, -1, -1, 0)
     if fd >= 0:
         os.close(fd)
     return bool(fd >= 0)
@@ -175,13 +166,13 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 def _cpu(number: int) -> Cpu:
     place = CPU_DIR / f"cpu{number}"
-    nodes = sorted(place.glob("node[0-9]*"))
+    topology, nodes = place / "topology", sorted(place.glob("node[0-9]*"))
     return Cpu(
         number=number,
-        core=_int(place / "topology" / "core_id"),
-        package=_int(place / "topology" / "physical_package_id"),
+        core=_int(topology / "core_id"),
+        package=_int(topology / "physical_package_id"),
         node=int(nodes[0].name.removeprefix("node")) if nodes else -1,
-        siblings=parse_cpu_list(_read(place / "topology" / "thread_siblings_list")) or (number,),
+        siblings=parse_cpu_list(_read(topology / "thread_siblings_list")) or (number,),
         caches=tuple(map(_cache, sorted(place.glob("cache/index[0-9]*")))),
     )
 

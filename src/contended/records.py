@@ -55,8 +55,7 @@ def load(
 ) -> T:
     """Read a record that `Record.save` wrote, and whose field `schema` has that number.
 
-    `what` and `remedy` tell, in errors, what the file holds and what to do about another schema;
-    unless it is `strict`, values are converted to their types.
+    `what` the file holds, and the `remedy` for another schema, are for the ContendedError.
     """
     from pydantic import ValidationError
 
@@ -83,10 +82,9 @@ def toml(path: Path) -> dict[str, Any]:
 
 
 def made(kind: type[T], content: dict[str, Any], where: str) -> T:
-    """A dataclass of what a TOML file holds; its lists are tuples.
+    """A dataclass, whose lists are tuples, of what a TOML file holds, in file and part `where`.
 
-    Raises UsageError for a key that it does not know and for a value of another type: the message
-    names the key, and `where`, the file and the part of it.
+    Raises UsageError for a key that it does not know and for a value of another type.
     """
     from pydantic import ValidationError
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The register of the book's cases: what each bug is, what was published, what became of the fix.
 
-The facts stand in `register.toml`, package data beside this module, and nowhere else in the
-repository. They are read once, on first use, and checked: a register with an unknown key, a
-missing source or a slug used twice is refused with one line that says where.
+The facts stand in `register.toml` beside this module, and nowhere else. They are read once, on
+first use, and checked: what is wrong is refused with one line that says where.
 """
 
 from __future__ import annotations
@@ -24,12 +23,10 @@ from contended.errors import UsageError, pick
 Status = Literal["merged", "superseded", "dropped", "not-merged"]
 
 PATH = Path(__file__).with_name("register.toml")
-_SLUG = r"[a-z0-9]+(-[a-z0-9]+)*"
-_KEY = r"[a-z][a-z0-9]*"
 # The form of a text, by the field's name, in all entries alike.
 _FORMS = {
-    **dict.fromkeys(("slug", "id", "name"), _SLUG),
-    **dict.fromkeys(("key", "source"), _KEY),
+    **dict.fromkeys(("slug", "id", "name"), r"[a-z0-9]+(-[a-z0-9]+)*"),
+    **dict.fromkeys(("key", "source"), r"[a-z][a-z0-9]*"),
     "url": r"https://\S+",
     "message_id": r"[^\s<>@]+@[^\s<>@]+",
     "commit": r"[0-9a-f]{12,40}",
@@ -47,18 +44,19 @@ class _Entry:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             text = getattr(self, name)
-            if isinstance(text, str):
-                if text != text.strip() or not text or "\n" in text:
-                    raise ValueError(f"{name} must be one line of text, not {text!r}")
-                _like(_FORMS.get(name, ".*"), name, text)
+            if not isinstance(text, str):
+                continue
+            if text != text.strip() or not text or "\n" in text:
+                raise ValueError(f"{name} must be one line of text, not {text!r}")
+            _like(name, text)
         self._check()
 
     def _check(self) -> None:
         """Refuse what only this kind of entry cannot be."""
 
 
-def _like(form: str, name: str, text: str) -> None:
-    if not re.fullmatch(form, text):
+def _like(name: str, text: str) -> None:
+    if not re.fullmatch(_FORMS.get(name.partition(" ")[0], ".*"), text):
         raise ValueError(f"{name} is malformed: {text!r}")
 
 
@@ -92,8 +90,7 @@ class Seed(_Entry):
 class Value(_Entry):
     """One published number (`low` is `high`) or a range of them, in the figure's unit.
 
-    `name` tells it from the figure's others; `plus_minus` is the spread that the source itself
-    states, if any.
+    `plus_minus` is the spread that the source itself states, if any.
     """
 
     name: str
@@ -118,10 +115,9 @@ class Value(_Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published(_Entry):
-    """A figure somebody else measured or stated: what a reproduction is compared with.
+    """A figure somebody else measured or stated; None where the source does not say.
 
-    `source` is a key of `docs/references.bib`; `workers` are the threads or processes that ran,
-    `cpus` the machine's logical CPUs. None where the source does not say.
+    `workers` are the threads or processes that ran, `cpus` the machine's logical CPUs.
     """
 
     id: str
@@ -150,8 +146,7 @@ class Published(_Entry):
     def ratio(self, top: str, base: str) -> tuple[float, float]:
         """The lowest and the highest `top` / `base` that the two ranges allow, without unit.
 
-        The spread in `plus_minus` is not part of it: sources state it in different ways. Raises
-        UsageError if a name is unknown, or `base` is or spans 0.
+        The spread in `plus_minus` is not part of it: sources state it in different ways.
         """
         above, below = self.value(top), self.value(base)
         if below.low <= 0 <= below.high:
@@ -178,8 +173,7 @@ class Step(_Entry):
 class Outcome(_Entry):
     """What became of the fix upstream, in one sentence and in steps, oldest first.
 
-    "superseded" was merged, then replaced by something else; "dropped" was tried in a tree and
-    taken out again. `sources` are keys of `docs/references.bib`.
+    "superseded" was merged, then replaced; "dropped" was tried in a tree and taken out again.
     """
 
     status: Status
@@ -191,7 +185,7 @@ class Outcome(_Entry):
         if not self.sources or not self.steps:
             raise ValueError("there must be at least one source and one step")
         for source in self.sources:
-            _like(_KEY, f"source {source}", source)
+            _like(f"source {source}", source)
 
     @property
     def unverified(self) -> bool:
@@ -266,11 +260,7 @@ class _File:
 
 
 def read(path: Path) -> tuple[Case, ...]:
-    """Read and check a file in the layout of `register.toml`; the cases in chapter order.
-
-    Raises UsageError if it is no TOML, or an entry is missing, unknown, of the wrong kind, out of
-    range or there twice. The message is one line and names the place.
-    """
+    """Read a file in the layout of `register.toml`, or raise UsageError; in chapter order."""
     file = records.made(_File, records.toml(path), path.name)
     cases = [_case(entry, file.seeds, path.name) for entry in file.case]
     try:

@@ -5,7 +5,7 @@ Repeats of a benchmark are few, skewed and sometimes bimodal, so everything here
 and two variants are compared by the ratio of runs made back to back, never by the ratio of two
 averages. NumPy and SciPy are loaded by the functions that need them.
 
-`median`, `spread` and `paired_ratio` give the same digits everywhere. The fits, `loglog_slope` and
+`median` and `paired_ratio` give the same digits everywhere. The fits, `loglog_slope` and
 `usl_fit`, take logarithms and sums from libraries that round by the processor's vectors: their last
 digits may differ, so they are shown rounded, and never compared for equality.
 """
@@ -23,6 +23,7 @@ from typing import Any
 from contended.errors import ContendedError, UsageError
 
 RESAMPLES = 10_000
+_TAIL = (1 - 0.95) / 2  # outside of an interval, on each side
 
 # A fitted coefficient below this is reported as zero: the optimiser stays strictly inside its
 # bounds, and a coefficient of 1e-9 bends the curve only beyond 30,000 threads.
@@ -31,12 +32,11 @@ _NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate and the interval that holds it, with its nominal coverage (0 to 1)."""
+    """An estimate and the interval that holds it, with a nominal coverage of 95%."""
 
     estimate: float
     low: float
     high: float
-    confidence: float
 
     @property
     def median(self) -> float:
@@ -45,45 +45,18 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Tukey's five numbers, in the unit of the values, and how many values there were."""
-
-    min: float
-    q1: float
-    median: float
-    q3: float
-    max: float
-    n: int
-
-    @property
-    def relative(self) -> float:
-        """The range as a part of the median; 0.05 means that the repeats lie within 5%.
-
-        Infinite where the median is zero and the values differ.
-        """
-        width = self.max - self.min
-        if width == 0:
-            return 0.0
-        return width / abs(self.median) if self.median else math.inf
-
-
-@dataclass(frozen=True, slots=True)
 class Usl:
     """A fit of Gunther's Universal Scalability Law (see `usl_fit`).
 
     `lambda_` is one thread's throughput, in the unit that was fitted; `sigma` (contention, 0 to 1)
     the part of the work that queues; `kappa` (coherency, at least 0) the cost of each pair of
-    threads keeping each other informed. Their standard errors are infinite if only three points
-    were fitted, and mean little at a bound. `r2` is the part of the throughput's variance that the
-    curve explains, at most 1.
+    threads keeping each other informed; `r2` the part of the throughput's variance that the curve
+    explains, at most 1.
     """
 
     lambda_: float
     sigma: float
     kappa: float
-    lambda_error: float
-    sigma_error: float
-    kappa_error: float
     r2: float
 
     def predict(self, n: float) -> float:
@@ -104,31 +77,18 @@ def median(values: Sequence[float]) -> float:
     return float(statistics.median(values))
 
 
-def spread(values: Sequence[float]) -> Spread:
-    """Least, quartiles and greatest of the values; quartiles interpolate between neighbours."""
-    middle = median(values)
-    # statistics.quantiles refuses a single value before Python 3.13
-    sample = list(values) if len(values) > 1 else [values[0], values[0]]
-    q1, _, q3 = statistics.quantiles(sample, n=4, method="inclusive")
-    return Spread(float(min(values)), q1, middle, q3, float(max(values)), len(values))
-
-
-def paired_ratio(
-    top: Sequence[float], base: Sequence[float], *, confidence: float = 0.95, seed: int = 0
-) -> Interval:
+def paired_ratio(top: Sequence[float], base: Sequence[float], *, seed: int = 0) -> Interval:
     """The median of `top[i] / base[i]`, without unit, with a percentile bootstrap interval.
 
     Pairing removes what both runs of a pair shared: a slow minute of the machine moves both and
     leaves their ratio alone. The interval resamples whole pairs 10,000 times with a generator
     seeded by `seed`, so the same numbers always give the same interval. With five pairs or fewer
-    it is close to the lowest and highest ratio seen, and it covers less than it promises; one
-    pair says nothing about spread, so its interval is the ratio itself.
-
-    Both have shape (k,) and the same unit; `base` is above zero, `top` not negative, or UsageError.
+    it is close to the lowest and highest ratio seen, and covers less than it promises; of one pair
+    it is the ratio itself. Both have shape (k,), one unit; `base` is above zero, `top` not under.
 
     Source: B. Efron and R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13.
     """
-    _check("base", confidence=confidence, top=top, base=base)
+    _check("base", top=top, base=base)
     if min(top) < 0:
         raise UsageError(f"top must not be negative, but holds {min(top):g}: leave that pair out")
     import numpy as np
@@ -139,36 +99,33 @@ def paired_ratio(
         raise UsageError("a ratio of top to base overflows: give both in the same unit")
     middle = float(np.median(ratios))
     picks = np.random.default_rng(seed).integers(len(ratios), size=(RESAMPLES, len(ratios)))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.median(ratios[picks], axis=1), [tail, 1 - tail])
-    # rounding, or a very low confidence, may leave the median just outside
-    return Interval(middle, min(float(low), middle), max(float(high), middle), confidence)
+    low, high = np.quantile(np.median(ratios[picks], axis=1), [_TAIL, 1 - _TAIL])
+    # rounding may leave the median just outside
+    return Interval(middle, min(float(low), middle), max(float(high), middle))
 
 
-def loglog_slope(x: Sequence[float], y: Sequence[float], *, confidence: float = 0.95) -> Interval:
+def loglog_slope(x: Sequence[float], y: Sequence[float]) -> Interval:
     """The exponent b of the power law y = a * x**b, by least squares on the logarithms.
 
     About 1 is linear growth, about 2 is quadratic. The interval is Student's t on n - 2 degrees
-    of freedom and assumes that the scatter about the line is random: look at the plot too.
-
-    `x`, problem sizes, and `y`, what each cost, have shape (n,) and are above zero; n is at least
-    3, with two distinct sizes. Anything else is a UsageError.
+    of freedom and assumes that the scatter about the line is random: look at the plot too. `x`,
+    problem sizes, and `y`, what each cost, have shape (n,), n at least 3, and are above zero.
     """
-    _check("x", "y", confidence=confidence, x=x, y=y)
+    _check("x", "y", x=x, y=y)
     if len(x) < 3:
         raise UsageError(f"a slope with an interval needs 3 points, got {len(x)}: measure more")
     if len(set(x)) < 2:
         raise UsageError(f"every x is {x[0]:g}: measure at least two different sizes")
     if min(y) == max(y):
         # a cost that does not grow is an exact answer, but SciPy's formula divides by its variance
-        return Interval(0.0, 0.0, 0.0, confidence)
+        return Interval(0.0, 0.0, 0.0)
     import numpy as np
     from scipy import stats
 
     line = stats.linregress(np.log(x), np.log(y))
-    half = float(stats.t.ppf((1 + confidence) / 2, len(x) - 2)) * float(line.stderr)
+    half = float(stats.t.ppf(1 - _TAIL, len(x) - 2)) * float(line.stderr)
     slope = float(line.slope)
-    return Interval(slope, slope - half, slope + half, confidence)
+    return Interval(slope, slope - half, slope + half)
 
 
 def usl_fit(threads: Sequence[float], throughput: Sequence[float]) -> Usl:
@@ -178,11 +135,8 @@ def usl_fit(threads: Sequence[float], throughput: Sequence[float]) -> Usl:
     the curve as Amdahl's law does; coherency (kappa) bends it back down, because each thread pays
     for every other one. The fit is bounded non-linear least squares from two starts: a mild
     curve, and the best non-negative solution of the same law written linearly in 1/lambda,
-    sigma/lambda and kappa/lambda.
-
-    Both have shape (n,); of the thread counts, from 1 up, three are distinct (repeats of a count
-    are welcome), the throughput is above zero. Raises UsageError, or ContendedError if the
-    optimiser did not converge.
+    sigma/lambda and kappa/lambda. Both have shape (n,); of the thread counts, from 1 up, three are
+    distinct (repeats of a count are welcome), the throughput is above zero.
 
     Source: N. J. Gunther, "Guerrilla Capacity Planning", Springer 2007, chapter 4 to 6.
     """
@@ -213,30 +167,29 @@ def usl_fit(threads: Sequence[float], throughput: Sequence[float]) -> Usl:
     how |= {"ftol": 1e-13, "xtol": 1e-13, "gtol": 1e-13, "max_nfev": 10_000}
     fits = []
     with warnings.catch_warnings():
-        # three points leave nothing to estimate errors from: SciPy warns and answers inf
+        # three points leave nothing to estimate errors from, says SciPy; we ask for none
         warnings.simplefilter("ignore", optimize.OptimizeWarning)
         for start in starts:
             with suppress(RuntimeError):
-                fits.append(optimize.curve_fit(_law, n, x, p0=start, **how))
+                fits.append(optimize.curve_fit(_law, n, x, p0=start, **how)[0])
     if not fits:
         raise ContendedError(
             "the Universal Scalability Law did not fit: measure more thread counts"
         )
-    best, covariance = min(fits, key=lambda fit: squares(fit[0]))
+    best = min(fits, key=squares)
     lam, *rest = map(float, best)
     sigma, kappa = (value if value > _NEGLIGIBLE else 0.0 for value in rest)
-    errors = [float(value) for value in np.sqrt(np.diag(covariance))]
     total = float(np.sum((x - x.mean()) ** 2))
     # throughput that never changes has no variance to explain, and any line through it is right
     r2 = 1 - squares(best) / total if total else 1.0
-    return Usl(lam * scale, sigma, kappa, errors[0] * scale, errors[1], errors[2], r2)
+    return Usl(lam * scale, sigma, kappa, r2)
 
 
 def _law(n: Any, lam: float, sigma: float, kappa: float) -> Any:
     return lam * n / (1 + sigma * (n - 1) + kappa * n * (n - 1))
 
 
-def _check(*positive: str, confidence: float = 0.5, **series: Sequence[float]) -> None:
+def _check(*positive: str, **series: Sequence[float]) -> None:
     """Refuse numbers that are missing, not finite, of no pair, or not `positive` by that name."""
     if len(set(map(len, series.values()))) > 1:
         (a, x), (b, y) = series.items()
@@ -249,5 +202,3 @@ def _check(*positive: str, confidence: float = 0.5, **series: Sequence[float]) -
                 raise UsageError(f"{name} holds {value}: leave out the run that gave it")
         if name in positive and min(values) <= 0:
             raise UsageError(f"{name} must be above zero, but holds {min(values):g}: leave it out")
-    if not 0 < confidence < 1:
-        raise UsageError(f"confidence must lie between 0 and 1, got {confidence:g}: try 0.95")

@@ -90,7 +90,7 @@ def test_what_holds_is_counted_and_not_seen(shown: list[Claim]) -> None:
 
 
 def test_an_interval_is_judged_by_its_median_and_shown_with_its_ends(shown: list[Claim]) -> None:
-    timed("it is so", lambda: stats.Interval(1.0, 0.8, 1.5, 0.95), above=1.2)
+    timed("it is so", lambda: stats.Interval(1.0, 0.8, 1.5), above=1.2)
     assert shown[0].seen == "1 (0.8 to 1.5)"
 
 

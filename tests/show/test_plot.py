@@ -406,7 +406,7 @@ def test_save_writes_what_the_suffix_says(tmp_path: Path) -> None:
         (lambda: curves.sweep([1, 2], {"a": [[1]]}, "x", "y", "t"), "'a' has 1 lists for 2 values"),
         (lambda: curves.sweep([1], {"a": [[]]}, "x", "y", "t"), "every series is empty"),
         (
-            lambda: curves.usl([1], [], stats.Usl(1, 0, 0, 0, 0, 0, 1), "t"),
+            lambda: curves.usl([1], [], stats.Usl(1, 0, 0, 1), "t"),
             "one throughput for each thread count",
         ),
     ],

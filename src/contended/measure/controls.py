@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from contended.errors import ContendedError
 from contended.measure.measurement import ATTEMPTS, WAIT_SHARE
 
 Row = dict[str, Any]
+Rows = dict[str, list[Row]]
+Ask = Mapping[str, Any]
 
 MS_RDONLY, MS_BIND, MS_REC, MS_PRIVATE, MS_SHARED = 1, 1 << 12, 1 << 14, 1 << 18, 1 << 20
 MNT_DETACH = 2
@@ -117,7 +120,7 @@ def _turns(names: Iterable[str], repeat: int) -> list[str]:
     return list(names)[:: -1 if repeat % 2 else 1]
 
 
-def _mountinfo(ask: Mapping[str, Any], base: str) -> dict[str, list[Row]]:
+def _mountinfo(ask: Ask, base: str) -> Rows:
     files, made = {}, 0
     source = _touch(f"{base}/source")
     for count in ask["counts"]:
@@ -153,9 +156,9 @@ def _read_all(fd: int, size: int) -> tuple[int, list[bytes]]:
     return time.monotonic_ns() - begin, parts
 
 
-def _umount(ask: Mapping[str, Any], base: str) -> dict[str, list[Row]]:
+def _umount(ask: Ask, base: str) -> Rows:
     flags = {"umount": 0, "umount-l": MNT_DETACH}
-    rows: dict[str, list[Row]] = {name: [] for name in flags}
+    rows: Rows = {name: [] for name in flags}
     target = f"{base}/target"
     Path(target).mkdir()
     umount2 = _libc().umount2
@@ -182,15 +185,15 @@ def _umount(ask: Mapping[str, Any], base: str) -> dict[str, list[Row]]:
     return rows
 
 
-def _bind(ask: Mapping[str, Any], base: str) -> dict[str, list[Row]]:
-    rows: dict[str, list[Row]] = {"private": [], "shared": []}
+def _bind(ask: Ask, base: str) -> Rows:
+    rows: Rows = {"private": [], "shared": []}
     for repeat in range(ask["repeats"]):
         for kind in _turns(rows, repeat):
             rows[kind] += _finish(*child.fork(partial(_binds, ask, base, kind, repeat)))
     return rows
 
 
-def _binds(ask: Mapping[str, Any], base: str, kind: str, repeat: int) -> list[Row]:
+def _binds(ask: Ask, base: str, kind: str, repeat: int) -> list[Row]:
     """The report's recipe, in a namespace that ends with this process."""
     _unshare(CLONE_NEWNS)
     # A file system of its own too, so that no repeat finds the directory entries of another.
@@ -221,7 +224,7 @@ def _binds(ask: Mapping[str, Any], base: str, kind: str, repeat: int) -> list[Ro
     return rows
 
 
-def _calls(ask: Mapping[str, Any], base: str) -> dict[str, list[Row]]:
+def _calls(ask: Ask, base: str) -> Rows:
     most = max(ask["threads"])
     for i in range(most):
         Path(f"{base}/own{i}").mkdir()
@@ -235,33 +238,25 @@ def _calls(ask: Mapping[str, Any], base: str) -> dict[str, list[Row]]:
             _touch(f"{base}/lower/file{i}")
         layers = f"lowerdir={base}/lower:{base}/lowest"
         _mount("contended", f"{base}/overlay", "overlay", MS_RDONLY, layers)
-    rows: dict[str, list[Row]] = {kind: [] for kind in ask["kinds"]}
-    for repeat in range(ask["repeats"]):
-        for threads in ask["threads"]:
-            for kind in _turns(rows, repeat):
-                rows[kind].append(_undisturbed(ask, base, kind, threads, repeat))
+    rows: Rows = {kind: [] for kind in ask["kinds"]}
+    for repeat, threads in product(range(ask["repeats"]), ask["threads"]):
+        planned = ask["slices"] * ask["slice_us"] * 1000 * threads
+        for kind in _turns(rows, repeat):
+            taken: list[Row] = []  # a sample, or a few if its processes had to wait for a CPU
+            while len(taken) < ATTEMPTS:
+                taken.append(_crew(ask, base, kind, threads, repeat))
+                if taken[-1]["runq_wait_ns"] <= WAIT_SHARE * planned:
+                    break
+            rows[kind].append(min(taken, key=lambda row: int(row["runq_wait_ns"])))
     return rows
 
 
-def _undisturbed(ask: Mapping[str, Any], base: str, kind: str, threads: int, repeat: int) -> Row:
-    """A sample, or the calmest of a few if its processes had to wait for a CPU."""
-    planned = ask["slices"] * ask["slice_us"] * 1000 * threads
-    taken: list[Row] = []
-    while len(taken) < ATTEMPTS:
-        taken.append(_crew(ask, base, kind, threads, repeat))
-        if taken[-1]["runq_wait_ns"] <= WAIT_SHARE * planned:
-            break
-    return min(taken, key=lambda row: int(row["runq_wait_ns"]))
-
-
-def _crew(ask: Mapping[str, Any], base: str, kind: str, threads: int, repeat: int) -> Row:
+def _crew(ask: Ask, base: str, kind: str, threads: int, repeat: int) -> Row:
     """One sample: processes that start together, each on its CPU."""
     arrived = mmap.mmap(-1, mmap.PAGESIZE)  # one byte of shared memory for each
     arrived.write(b"\0" * mmap.PAGESIZE)
-    forks = [
-        child.fork(partial(_work, ask, arrived, threads, i, _operation(kind, base, i)))
-        for i in range(threads)
-    ]
+    works = [partial(_work, ask, base, kind, arrived, threads, i) for i in range(threads)]
+    forks = [child.fork(work) for work in works]
     done = [_finish(*fork) for fork in forks]
     rates = [sum(one["rates"][s] for one in done) for s in range(ask["slices"])]
     starts, stops = ([one[name] for one in done] for name in ("begin", "end"))
@@ -288,13 +283,8 @@ def _operation(kind: str, base: str, i: int) -> Callable[[], object]:
     return operations[kind]
 
 
-def _work(
-    ask: Mapping[str, Any],
-    arrived: mmap.mmap,
-    threads: int,
-    i: int,
-    operation: Callable[[], object],
-) -> dict[str, Any]:
+def _work(ask: Ask, base: str, kind: str, arrived: mmap.mmap, threads: int, i: int) -> Row:
+    operation = _operation(kind, base, i)
     os.sched_setaffinity(0, {ask["cpus"][i]})
     for _ in range(500):  # faults in what the first calls need
         operation()

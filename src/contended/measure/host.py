@@ -162,9 +162,8 @@ def _run(ffi: Any, lib: Any, config: dict[str, Any]) -> dict[str, Any]:
         }
         for phase in result.phases[0 : model.n_phases]
     ]
-    scalars = "think_ns clock_ns start_skew_ns stop_skew_ns runq_wait_ns planned_ns"
-    sched = ffi.string(result.sched).decode()
-    return {"sched": sched, **plain(result, scalars), "phases": phases}
+    waits = plain(result, "start_skew_ns stop_skew_ns runq_wait_ns")
+    return {"sched": ffi.string(result.sched).decode(), **waits, "phases": phases}
 
 
 if __name__ == "__main__":

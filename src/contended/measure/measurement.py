@@ -62,36 +62,27 @@ def measure(
     deadline_s: float | None = None,
     progress: Progress | None = None,
 ) -> Measurement:
-    """Measure a model on this machine; a variant that failed once is not run again.
+    """Measure a model, a slug or a C file, on this machine.
 
-    Args:
-        model: A slug, or the path of a C file.
-        variants: Which, the base of the ratios first; default all.
-        threads: Thread counts; default 1, 2, 4, ... and all CPUs that this process may use.
-        repeats: How often each variant is run at each thread count.
-        params: The model's parameters that differ from their initial values.
-        think_ns: Private work after each operation.
-        slices: Timed samples in each phase of a run (at most 64).
-        slice_ms: Length of a slice.
-        warmup_ms: Length of the warm-up.
-        ops: Operations of each thread in each slice; 0 for slices of `slice_ms`.
-        sched: "auto" takes SCHED_FIFO where it is allowed and safe; "fifo" insists; "other" never.
-        pin: False only to show what goes wrong without.
-        cpus: The CPU of thread 0, 1, ...; default the allowed ones in ascending order.
-        order: "interleaved" runs the variants of a repeat back to back, forwards and backwards in
-            turn; "blocked" runs all repeats of a variant before the next, to show what goes wrong.
-        retry: Whether a run whose threads had to wait for a CPU is taken again, up to twice.
-        metric: What a sample's value is: "ops_per_s", all threads together; "ns_per_op", in each
-            thread; "latency_us", the median of what the model times itself; or, for a counter X
-            of the model, "X_per_op".
-        deadline_s: A run that takes longer is stopped, and is a failure; default three times what
-            it plans, and some seconds for a busy machine; a minute with `ops`.
-        progress: Called with the runs done and the runs planned.
+    Its variants (all, or those named; the first is the base of the ratios) take turns in each
+    repeat, at each of the thread counts: by default 1, 2, 4, ... and all CPUs that this process may
+    use. Thread i runs on `cpus[i]`. A variant that failed once is not run again.
 
-    Raises:
-        UsageError: an unknown name or a value out of range.
-        TooFewCpus: more threads than CPUs: threads that preempt each other are another subject.
-        ContendedError: the model does not compile, or "fifo" is refused.
+    A run has up to 64 slices in each phase, of `slice_ms` or of so many `ops` of each thread, which
+    does `think_ns` of private work after each operation. `sched` "auto" takes SCHED_FIFO where it
+    is allowed and safe, "fifo" insists, "other" never does. A run whose threads had to wait for a
+    CPU is taken again, up to twice. One that takes longer than `deadline_s` is stopped, and failed;
+    by default that is three times what it plans, and some seconds for a busy machine, or a minute
+    with `ops`. What goes wrong without is shown by `pin=False`, `retry=False` and `order="blocked"`
+    (all repeats of a variant before the next).
+
+    `metric` is what a sample's value is: "ops_per_s", all threads together; "ns_per_op", in each
+    thread; "latency_us", the median of what the model times itself; or "X_per_op" for a counter X
+    of the model. `progress` is called with the runs done and the runs planned.
+
+    Raises UsageError for an unknown name and a value out of range, TooFewCpus for more threads than
+    CPUs (threads that preempt each other are another subject), ContendedError if the model does
+    not compile, or "fifo" is refused.
     """
     with Runner() as runner:
         about = models.describe(model, runner)

@@ -46,21 +46,18 @@ def link_flags(file: Path) -> tuple[str, ...]:
     return tuple(asked[1].split()) if asked else ()
 
 
-def build(model: str | Path, *, extra_flags: tuple[str, ...] = ()) -> Path:
-    """The shared object of a model, compiled unless it is in the cache.
+def build(model: str | Path) -> Path:
+    """The shared object of a model, a slug or a C file, compiled unless it is in the cache.
 
-    The model is a slug, or a C file that includes `harness.h`; `extra_flags` come after the usual
-    ones, e.g. `("-DRETRIES=10",)`. Raises MissingPackage if it needs a library that is not
-    installed, else ContendedError; the compiler's full output is attached as a note.
+    Raises MissingPackage if it needs a library that is not installed, else ContendedError; the
+    compiler's full output is attached as a note.
     """
     file = model if isinstance(model, Path) else source(model)
     include = tree.home() / "csrc"
-    flags, headers = (*FLAGS, *extra_flags, f"-I{include}"), include.glob("*.h")
     try:
-        needs = link_flags(file)
-        return cc.compiled(
-            "native", f"{file.stem}.so", [file], flags, headers=headers, libraries=needs
-        )
+        flags = (*FLAGS, f"-I{include}", *link_flags(file))
+        headers = include.glob("*.h")
+        return cc.compiled("native", f"{file.stem}.so", [file], flags, headers=headers)
     except OSError as error:
         raise ContendedError(f"cannot read {error.filename}: {error.strerror}") from error
     except cc.CompileError as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Typed results of measurements: what was seen, and on what machine, as JSON.
 
-This module knows nothing of how samples are taken. A file that was edited by hand, cut short
-or written by another version is refused on load with a message that names the first wrong field.
+A file that was edited by hand, cut short or written by another version is refused on load with a
+message that names the first wrong field.
 """
 
 from __future__ import annotations

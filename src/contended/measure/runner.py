@@ -32,8 +32,7 @@ PATIENCE_S = 120.0
 class RunFailed(ContendedError):
     """A run that gave no result; the message is the reason.
 
-    A busy machine may be to blame if it is `late`: it used up its time, or a thread did not get its
-    CPU when it was needed.
+    A busy machine may be to blame if it is `late`: out of time, or a thread did not get its CPU.
     """
 
     def __init__(self, reason: str, *, late: bool = False) -> None:
@@ -81,12 +80,9 @@ class RunResult:
     """What one run gave: `struct ct_result` of `csrc/abi.h`."""
 
     sched: str
-    think_ns: float
-    clock_ns: float
     start_skew_ns: int
     stop_skew_ns: int
     runq_wait_ns: int
-    planned_ns: int
     phases: list[PhaseResult]
 
 
