@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
 """The C compiler, and what it makes, kept in the cache."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -56,10 +55,7 @@ class CompileError(ContendedError):
 
 
 def compile_(sources: Sequence[Path], flags: Sequence[str], made: Path, *, what: str = "") -> None:
-    """Compile the C files among the sources into one file, with scratch files in its folder.
-
-    `what` does not compile, says the `CompileError`; by default the first file.
-    """
+    """Compile the C files among the sources into one; `what` is named if it does not compile."""
     cc = compiler()
     files = [str(file) for file in sources if file.suffix == ".c"]
     run = subprocess.run(
@@ -87,7 +83,7 @@ def compiled(
 ) -> Path:
     """The file `name` in the cache, in `place`, in a folder named by a digest of all that goes in.
 
-    It is compiled (see `compile_`) unless it is there; `headers` are what the sources include.
+    It is compiled unless it is there; `headers` are what the sources include.
     """
     command = (compiler(), *flags, *sources, *libraries)
     digest = hashlib.sha256(repr(command).encode())
@@ -118,10 +114,8 @@ def compiled(
 
 def is_static(program: bytes) -> bool:
     """Whether an ELF program needs no dynamic loader, by its program headers (PT_INTERP is 3)."""
-    if program[:5] != b"\x7fELF\x02":
+    if program[:5] != b"\x7fELF\x02" or len(program) < 64:
         return False
-    offset, size, count = (
-        int.from_bytes(program[at:end], "little") for at, end in ((32, 40), (54, 56), (56, 58))
-    )
+    offset, size, count = struct.unpack_from("<32xQ14xHH", program)
     headers = (offset + i * size for i in range(count))
     return not any(program.startswith(b"\3\0\0\0", header) for header in headers)

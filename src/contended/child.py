@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What processes that we start have in common: they find the package, and they end with us."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os
@@ -16,8 +14,7 @@ from contended.errors import ContendedError
 
 PR_SET_PDEATHSIG = 1
 _CAUSES = {
-    "SIGSEGV": "it used memory that is not there",
-    "SIGBUS": "it used memory that is not there",
+    **dict.fromkeys(("SIGSEGV", "SIGBUS"), "it used memory that is not there"),
     "SIGABRT": "it, or a checker, gave up",
     "SIGFPE": "a division by zero, most likely",
 }
@@ -31,9 +28,9 @@ def die_with_parent(number: signal.Signals, parent: int = 0) -> None:
 
 
 def fork(work: Callable[[], Any]) -> tuple[int, int]:
-    """Have a fork, which ends with us, do the work: its number, and a pipe to read from.
+    """Do the work in a fork, which ends with us: its number, and a pipe to read from.
 
-    There comes a line of JSON, {"done": result} or {"failed": a ContendedError's message}, or none.
+    A line of JSON comes: {"done": result}, {"failed": a ContendedError's message}, or nothing.
     """
     parent = os.getpid()
     reading, writing = os.pipe()

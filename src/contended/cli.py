@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The command line: parse, call, print. Errors are one line; nothing is left half-written."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import importlib

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Dask, for whoever has many things to do: this machine's CPUs, or any scheduler."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -23,16 +21,12 @@ DEATHS = 10  # of workers that a task survives: a machine that is taken away is 
 
 @contextlib.contextmanager
 def connected(address: str | None, most: int) -> Iterator[Any]:
-    """A client of the scheduler at an address such as "tcp://host:8786".
-
-    None starts a cluster of this machine's CPUs, `most` of them at most, that ends with the block.
-    """
+    """A client of the scheduler at an address, or else of a cluster of at most `most` CPUs here."""
     try:  # an extra, and slow to import
         dask, distributed = import_module("dask"), import_module("distributed")
     except ImportError as error:
-        raise ContendedError(
-            "sweeps need Dask: install the extra with `pip install 'contended[book]'`"
-        ) from error
+        message = "sweeps need Dask: install the extra with `pip install 'contended[book]'`"
+        raise ContendedError(message) from error
     settings = {
         "distributed.scheduler.allowed-failures": DEATHS,
         "distributed.comm.timeouts.connect": f"{CONNECT_S}s",
@@ -48,7 +42,6 @@ def connected(address: str | None, most: int) -> Iterator[Any]:
                 local = distributed.LocalCluster(
                     n_workers=max(1, min(len(machine.allowed_cpus()), most)),
                     threads_per_worker=1,
-                    processes=True,
                     dashboard_address="127.0.0.1:0",
                     silence_logs=silent,
                     local_directory=os.environ.get("TMPDIR"),

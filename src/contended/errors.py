@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The one exception that the package raises on purpose."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TypeVar
 

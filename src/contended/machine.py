@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The machine that a number belongs to, read from the kernel and never guessed."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
@@ -24,7 +22,7 @@ _GIVES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Cache:
     """One cache as a CPU sees it; sizes in bytes, `shared_by` are CPU numbers."""
 
@@ -35,7 +33,7 @@ class Cache:
     shared_by: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Cpu:
     """One CPU's place: which core, package and memory node it belongs to; -1 is unknown."""
 
@@ -94,8 +92,8 @@ def hypervisor() -> str | None:
     """The hypervisor's name as far as the guest can tell; None on bare metal."""
     if not re.search(r"^flags.*\bhypervisor\b", _read(Path("/proc/cpuinfo")), re.M):
         return None
-    names = map(_read, (Path("/sys/hypervisor/type"), Path("/sys/class/dmi/id/sys_vendor")))
-    return next(filter(None, names), "a hypervisor")
+    name = _read(Path("/sys/hypervisor/type")) or _read(Path("/sys/class/dmi/id/sys_vendor"))
+    return name or "a hypervisor"
 
 
 def probes() -> tuple[Probe, ...]:
@@ -166,27 +164,21 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 def _cpu(number: int) -> Cpu:
     place = CPU_DIR / f"cpu{number}"
-    topology, nodes = place / "topology", sorted(place.glob("node[0-9]*"))
-    return Cpu(
-        number=number,
-        core=_int(topology / "core_id"),
-        package=_int(topology / "physical_package_id"),
-        node=int(nodes[0].name.removeprefix("node")) if nodes else -1,
-        siblings=parse_cpu_list(_read(topology / "thread_siblings_list")) or (number,),
-        caches=tuple(map(_cache, sorted(place.glob("cache/index[0-9]*")))),
-    )
+    names = ("core_id", "physical_package_id")
+    core, package = (_int(place / "topology" / name) for name in names)
+    nodes = sorted(place.glob("node[0-9]*"))
+    node = int(nodes[0].name.removeprefix("node")) if nodes else -1
+    siblings = parse_cpu_list(_read(place / "topology" / "thread_siblings_list")) or (number,)
+    caches = tuple(map(_cache, sorted(place.glob("cache/index[0-9]*"))))
+    return Cpu(number, core, package, node, siblings, caches)
 
 
 def _cache(index: Path) -> Cache:
-    size = _read(index / "size")
+    level, line = _int(index / "level"), _int(index / "coherency_line_size")
+    kind, size = _read(index / "type") or "unknown", _read(index / "size")
     unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[-1:], 1)
-    return Cache(
-        level=_int(index / "level"),
-        kind=_read(index / "type") or "unknown",
-        size=int(size.rstrip("KMG") or 0) * unit,
-        line=_int(index / "coherency_line_size"),
-        shared_by=parse_cpu_list(_read(index / "shared_cpu_list")),
-    )
+    shared_by = parse_cpu_list(_read(index / "shared_cpu_list"))
+    return Cache(level, kind, int(size.rstrip("KMG") or 0) * unit, line, shared_by)
 
 
 def _read(file: Path) -> str:

@@ -30,11 +30,9 @@ def cache_directory() -> Path:
 class Package:
     """A Debian (and Ubuntu) package, and how to see that what it brings is there.
 
-    One of `command` (of several, any will do), `file`, `module` and `header` is set: what is looked
-    for is the thing itself, not dpkg's word, since it may come from elsewhere. Files in the cache
-    that match `fetched` do as well. Make's targets `needed_for` fail without what is `required`.
-    Other distributions have it as one of `others`; only `releases` ("debian", "debian 12") have it,
-    which counts where there are no package lists to ask.
+    One of `command` (of several, any will do), `file`, `module` and `header` is looked for, not
+    dpkg's word: it may come from elsewhere. Files in the cache that match `fetched` do as well.
+    Without package lists, only its `releases` ("debian 12"), if any, count as having it.
     """
 
     name: str
@@ -113,11 +111,6 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def package_of_header(header: str) -> str | None:
-    """The package of the table that brings a C header, if it is one of them."""
-    return next((p.name for p in PACKAGES if p.header and p.header == header), None)
-
-
 def _run(command: list[str], given: str = "") -> subprocess.CompletedProcess[str] | None:
     try:
         return subprocess.run(command, input=given, capture_output=True, text=True, check=False,
@@ -128,10 +121,9 @@ def _run(command: list[str], given: str = "") -> subprocess.CompletedProcess[str
 
 @dataclass(frozen=True)
 class System:
-    """What this system's `apt`, if it has that, says of the table's packages.
+    """A system ("debian 12", "Debian GNU/Linux 12 (bookworm)"), and what `apt`, if any, says there.
 
-    `release` is as in "debian 12", `title` as in "Debian GNU/Linux 12 (bookworm)"; `versions` has
-    what can be installed. An image often comes without package lists: then it is not `listed`.
+    It is `listed` if there are package lists; `versions` are of what can be installed.
     """
 
     release: str
@@ -161,16 +153,12 @@ def system() -> System:
     about = dict(re.findall(r'^(\w+)="?([^"\n]*)', text, re.M))
     release = f"{about.get('ID', 'unknown')} {about.get('VERSION_ID', '')}".strip()
     title = about.get("PRETTY_NAME", release)
-    if not _where("apt-get"):
+    path = f"{os.environ.get('PATH') or os.defpath}:/usr/bin:/bin"  # it may be a bare one
+    if not shutil.which("apt-get", path=path):
         return System(release, title, False, False, {})
     names = [name for package in PACKAGES for name in (package.name, *package.others)]
-    done = _run([_where("apt-cache") or "apt-cache", "policy", *names])
+    done = _run([shutil.which("apt-cache", path=path) or "apt-cache", "policy", *names])
     return System(release, title, True, *_policy(done.stdout if done else ""))
-
-
-def _where(program: str) -> str | None:
-    """Like `shutil.which`, on a PATH that is bare as well."""
-    return shutil.which(program) or shutil.which(program, path="/usr/bin:/bin")
 
 
 def _policy(said: str) -> tuple[bool, dict[str, str]]:

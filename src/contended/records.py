@@ -4,8 +4,6 @@
 A mistake is one line that names the file, the place in it, and what is wrong there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -53,18 +51,12 @@ def adapter(kind: Any) -> Any:
 def load(
     kind: type[T], path: Path, what: str, schema: int, remedy: str, *, strict: bool = True
 ) -> T:
-    """Read a record that `Record.save` wrote, and whose field `schema` has that number.
-
-    `what` the file holds, and the `remedy` for another schema, are for the ContendedError.
-    """
-    from pydantic import ValidationError
-
+    """Read `what`, with that field `schema`, `Record.save` wrote; ContendedError tells a remedy."""
     try:
-        found: T = adapter(kind).validate_json(path.read_bytes(), strict=strict, extra="forbid")
+        text = path.read_bytes()
     except OSError as error:
         raise ContendedError(f"cannot read {what} from {path}: {error.strerror}") from error
-    except ValidationError as error:
-        raise ContendedError(f"{path} holds no valid {what}: {mistake(error)}") from error
+    found = _valid(kind, text, f"{path} holds no valid {what}", ContendedError, strict)
     had = found.schema  # type: ignore[attr-defined]
     if had != schema:
         raise ContendedError(f"{path} has schema {had}, this version reads {schema}: {remedy}")
@@ -82,22 +74,24 @@ def toml(path: Path) -> dict[str, Any]:
 
 
 def made(kind: type[T], content: dict[str, Any], where: str) -> T:
-    """A dataclass, whose lists are tuples, of what a TOML file holds, in file and part `where`.
+    """A dataclass, whose lists are tuples, of what a TOML file holds; UsageError says `where`."""
+    # As JSON, whose lists are tuples to pydantic even when it takes types at their word.
+    return _valid(kind, json.dumps(content, default=str), where, UsageError)
 
-    Raises UsageError for a key that it does not know and for a value of another type.
-    """
+
+def _valid(
+    kind: type[T], text: str | bytes, what: str, wrong: type[ContendedError], strict: bool = True
+) -> T:
     from pydantic import ValidationError
 
     try:
-        # As JSON, whose lists are tuples to pydantic even when it takes types at their word.
-        text = json.dumps(content, default=str)
-        record: T = adapter(kind).validate_json(text, strict=True, extra="forbid")
+        record: T = adapter(kind).validate_json(text, strict=strict, extra="forbid")
     except ValidationError as error:
-        raise UsageError(f"{where}: {mistake(error)}") from error
+        raise wrong(f"{what}: {mistake(error)}") from error
     return record
 
 
-def mistake(error: ValidationError) -> str:
+def mistake(error: "ValidationError") -> str:
     """The first thing that is wrong, and where."""
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"])) or "the whole file"

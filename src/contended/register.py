@@ -5,12 +5,11 @@ The facts stand in `register.toml` beside this module, and nowhere else. They ar
 first use, and checked: what is wrong is refused with one line that says where.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from datetime import date as day
 from functools import cache
@@ -34,30 +33,22 @@ _FORMS = {
 
 
 class _Entry:
-    """A part of the register, whose texts are one line each.
-
-    What is wrong is a `ValueError` of one line: pydantic adds where it stands.
-    """
+    """A part of the register; what is wrong is a `ValueError`: pydantic adds where it stands."""
 
     __slots__: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            text = getattr(self, name)
-            if not isinstance(text, str):
-                continue
-            if text != text.strip() or not text or "\n" in text:
-                raise ValueError(f"{name} must be one line of text, not {text!r}")
-            _like(name, text)
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        fields |= {f"source {source}": source for source in fields.get("sources", ())}
+        for name, text in fields.items():
+            if isinstance(text, str):
+                if text != text.strip() or not text or "\n" in text:
+                    raise ValueError(f"{name} must be one line of text, not {text!r}")
+                if not re.fullmatch(_FORMS.get(name.partition(" ")[0], ".*"), text):
+                    raise ValueError(f"{name} is malformed: {text!r}")
         self._check()
 
-    def _check(self) -> None:
-        """Refuse what only this kind of entry cannot be."""
-
-
-def _like(name: str, text: str) -> None:
-    if not re.fullmatch(_FORMS.get(name.partition(" ")[0], ".*"), text):
-        raise ValueError(f"{name} is malformed: {text!r}")
+    def _check(self) -> None: ...
 
 
 def _unique(what: str, names: Iterable[object]) -> None:
@@ -68,11 +59,7 @@ def _unique(what: str, names: Iterable[object]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed(_Entry):
-    """The public message that a case starts from, cited by its `key` in `docs/references.bib`.
-
-    `date` is the day as the archive at `url` shows it (ISO 8601), `message_id` is without angle
-    brackets, None where the archive does not show it.
-    """
+    """The public message that a case starts from; `key` is the one in `docs/references.bib`."""
 
     key: str
     author: str
@@ -88,10 +75,7 @@ class Seed(_Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value(_Entry):
-    """One published number (`low` is `high`) or a range of them, in the figure's unit.
-
-    `plus_minus` is the spread that the source itself states, if any.
-    """
+    """A published number or range; `plus_minus` is the spread that the source states, if any."""
 
     name: str
     low: float
@@ -144,10 +128,7 @@ class Published(_Entry):
         return pick(values, name, f"figure {self.id!r} has no value")
 
     def ratio(self, top: str, base: str) -> tuple[float, float]:
-        """The lowest and the highest `top` / `base` that the two ranges allow, without unit.
-
-        The spread in `plus_minus` is not part of it: sources state it in different ways.
-        """
+        """The lowest and the highest `top` / `base` that the two ranges allow, without unit."""
         above, below = self.value(top), self.value(base)
         if below.low <= 0 <= below.high:
             raise UsageError(f"figure {self.id!r}: {base!r} is zero or spans it: no ratio over it")
@@ -157,10 +138,9 @@ class Published(_Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step(_Entry):
-    """A change in the kernel that made, fixed or replaced the code in question.
+    """A change in the kernel; `version` is the first release that has it, if it reached any.
 
-    `version` is the first release that has it, None if it reached none. It is `unverified` if no
-    stored public source confirms commit or version.
+    It is `unverified` if no stored public source confirms commit or version.
     """
 
     what: str
@@ -171,10 +151,7 @@ class Step(_Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(_Entry):
-    """What became of the fix upstream, in one sentence and in steps, oldest first.
-
-    "superseded" was merged, then replaced; "dropped" was tried in a tree and taken out again.
-    """
+    """What became of the fix; "superseded" was merged first, "dropped" tried in a tree."""
 
     status: Status
     summary: str
@@ -184,8 +161,6 @@ class Outcome(_Entry):
     def _check(self) -> None:
         if not self.sources or not self.steps:
             raise ValueError("there must be at least one source and one step")
-        for source in self.sources:
-            _like(f"source {source}", source)
 
     @property
     def unverified(self) -> bool:
@@ -195,10 +170,7 @@ class Outcome(_Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case(_Entry):
-    """One bug of the book, named by its slug in every folder.
-
-    `dataclasses.asdict` of it is what `contended cases --json` prints.
-    """
+    """One bug of the book; as a dictionary, it is what `contended cases --json` prints."""
 
     slug: str
     title: str
@@ -253,7 +225,7 @@ def get(slug: str) -> Case:
     raise UsageError(f"no case {slug!r}; choose one of: {', '.join(slugs())}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class _File:
     seeds: dict[str, dict[str, Any]]
     case: tuple[dict[str, Any], ...]
@@ -281,18 +253,13 @@ def _case(entry: dict[str, Any], seeds: dict[str, dict[str, Any]], where: str) -
         known = ", ".join(seeds)
         raise UsageError(f"{where}: seed {key!r} is not under [seeds]; there are: {known}")
     seed = records.made(Seed, {**seeds[key], "key": key}, f"{where}: seed {key}")
+    published = deepcopy(entry.get("published", []))
     try:
-        published = [
-            {**figure, "values": [_ends(**value) for value in figure.get("values", [])]}
-            for figure in entry.get("published", [])
-        ]
+        for value in (value for figure in published for value in figure.get("values", [])):
+            if (both := value.pop("value", None)) is not None:
+                value.update({"low": both, "high": both, **value})
     except (AttributeError, TypeError) as error:
         raise UsageError(f"{where}: a figure or a value is no table") from error
     model = f"{str(entry.get('slug')).replace('-', '_')}.c"
     content = {**entry, "seed": asdict(seed), "published": published, "model": model}
     return records.made(Case, content, where)
-
-
-def _ends(value: Any = None, **rest: Any) -> dict[str, Any]:
-    """`value = X` is both ends."""
-    return rest if value is None else {"low": value, "high": value, **rest}

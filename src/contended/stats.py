@@ -2,15 +2,12 @@
 """The few statistics that the book uses, each with its spread beside it.
 
 Repeats of a benchmark are few, skewed and sometimes bimodal, so everything here rests on medians,
-and two variants are compared by the ratio of runs made back to back, never by the ratio of two
-averages. NumPy and SciPy are loaded by the functions that need them.
+and two variants are compared by the ratio of runs made back to back, never of two averages.
 
-`median` and `paired_ratio` give the same digits everywhere. The fits, `loglog_slope` and
-`usl_fit`, take logarithms and sums from libraries that round by the processor's vectors: their last
-digits may differ, so they are shown rounded, and never compared for equality.
+`median` and `paired_ratio` give the same digits everywhere. The fits, `loglog_slope` and `usl_fit`,
+take logarithms and sums from libraries that round by the processor's vectors: their last digits may
+differ, so they are shown rounded, and never compared for equality.
 """
-
-from __future__ import annotations
 
 import math
 import statistics
@@ -83,8 +80,8 @@ def paired_ratio(top: Sequence[float], base: Sequence[float], *, seed: int = 0) 
     Pairing removes what both runs of a pair shared: a slow minute of the machine moves both and
     leaves their ratio alone. The interval resamples whole pairs 10,000 times with a generator
     seeded by `seed`, so the same numbers always give the same interval. With five pairs or fewer
-    it is close to the lowest and highest ratio seen, and covers less than it promises; of one pair
-    it is the ratio itself. Both have shape (k,), one unit; `base` is above zero, `top` not under.
+    it is close to the lowest and highest ratio seen, and covers less than it promises.
+    Both have shape (k,) and one unit; `base` is above zero, `top` not under.
 
     Source: B. Efron and R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13.
     """
@@ -173,9 +170,8 @@ def usl_fit(threads: Sequence[float], throughput: Sequence[float]) -> Usl:
             with suppress(RuntimeError):
                 fits.append(optimize.curve_fit(_law, n, x, p0=start, **how)[0])
     if not fits:
-        raise ContendedError(
-            "the Universal Scalability Law did not fit: measure more thread counts"
-        )
+        message = "the Universal Scalability Law did not fit: measure more thread counts"
+        raise ContendedError(message)
     best = min(fits, key=squares)
     lam, *rest = map(float, best)
     sigma, kappa = (value if value > _NEGLIGIBLE else 0.0 for value in rest)
@@ -190,7 +186,6 @@ def _law(n: Any, lam: float, sigma: float, kappa: float) -> Any:
 
 
 def _check(*positive: str, **series: Sequence[float]) -> None:
-    """Refuse numbers that are missing, not finite, of no pair, or not `positive` by that name."""
     if len(set(map(len, series.values()))) > 1:
         (a, x), (b, y) = series.items()
         raise UsageError(f"{a} has {len(x)} numbers and {b} has {len(y)}: give them in pairs")

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Where the repository is, and where what is made from it is kept."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The process that asks today's kernel: `python -m contended.measure.controls PARENT`.
 
-It enters a mount namespace of its own, which ends with its last process and leaves nothing behind,
-and carries out one request, JSON on its standard input; the answer is JSON as well: samples by
-variant, or why the kernel refused. `contended.measure.today` holds the other end.
+It enters a mount namespace of its own, which leaves nothing behind, and carries out one request of
+`contended.measure.today`, JSON as is the answer: samples by variant, or why the kernel refused.
 """
-
-from __future__ import annotations
 
 import ctypes
 import json
@@ -92,13 +89,11 @@ def _private() -> str:
 
 
 def _touch(path: str) -> str:
-    """Make an empty file."""
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
     return path
 
 
 def _runq_wait() -> int:
-    """Nanoseconds that this process was runnable and not running."""
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1])
     except OSError:
@@ -116,7 +111,6 @@ def _row(
 
 
 def _turns(names: Iterable[str], repeat: int) -> list[str]:
-    """There and back again."""
     return list(names)[:: -1 if repeat % 2 else 1]
 
 
@@ -308,7 +302,6 @@ def _work(ask: Ask, base: str, kind: str, arrived: mmap.mmap, threads: int, i: i
 
 
 def _finish(pid: int, reading: int) -> Any:
-    """What the work of a fork returned; waits for it."""
     with os.fdopen(reading) as said:
         text = said.read()
     os.waitpid(pid, 0)

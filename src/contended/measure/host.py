@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The child process that loads and runs models: `python -m contended.measure.host`.
 
-It reads one JSON request a line and answers each with one JSON line. Every request is carried out
-in a fork of its own, so a model that crashes, spins for ever or scribbles over memory takes down
-that fork only. `contended.measure.runner` holds the other end.
+It answers JSON requests of `contended.measure.runner`, one a line, each in a fork of its own: a
+model that crashes, spins for ever or scribbles over memory takes down that fork only.
 """
-
-from __future__ import annotations
 
 import ctypes
 import json
@@ -75,10 +72,7 @@ def _in_fork(ffi: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_until(fd: int, deadline: float) -> bytes | None:
-    """What comes from `fd`: a line, or less if it is closed; None if it is past the deadline.
-
-    The end of the line counts, and not of the file: what a model has forked keeps the file open.
-    """
+    """A line, or less if `fd` is closed (what a model has forked keeps it open), or None: late."""
     text = b""
     while (left := deadline - time.monotonic()) > 0:
         if select.select([fd], [], [], left)[0]:
@@ -92,8 +86,7 @@ def _read_until(fd: int, deadline: float) -> bytes | None:
 def _end_descendants() -> None:
     """Kill and reap the request's fork and all that it has started.
 
-    This process is a subreaper: whoever loses its parent below becomes our own child, even after
-    a setsid(), so nobody gets away.
+    We are a subreaper: who loses its parent below becomes our own child, even after a setsid().
     """
     try:
         while True:

@@ -5,14 +5,12 @@ The machine drifts: its clock, its neighbours, the cost of moving a cache line. 
 case take turns within each repeat, back to back, and are compared pair by pair.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from contended import cc, machine
 from contended.errors import ContendedError, UsageError, check_range, pick
@@ -33,8 +31,6 @@ ATTEMPTS = 3
 UNPLANNED_S = 60.0
 PINGPONG_TURNS = 2000
 _PINGPONG = Config(variant=0, threads=2, cpus=[], ops=PINGPONG_TURNS)
-MAX_REPEATS = 1000
-MAX_THINK_NS = 1_000_000_000
 
 
 class TooFewCpus(ContendedError):
@@ -94,20 +90,22 @@ def measure(
         units = {"ops_per_s": "operations/s", "ns_per_op": "ns/operation", "latency_us": "µs"}
         units |= {f"{c.name}_per_op": f"{c.name}/operation" for c in about.counters}
         unit = pick(units, metric, f"{about.slug} has no metric")
-        check_range("repeats", repeats, 1, MAX_REPEATS)
+        check_range("repeats", repeats, 1, 1000)
         check_range("slices", slices, 1, 64)
-        check_range("think", think_ns, 0, MAX_THINK_NS)
+        check_range("think", think_ns, 0, 1e9)
         check_range("slice_ms", slice_ms, 0.1, 10_000)
         check_range("warmup_ms", warmup_ms, 0, 10_000)
         check_range("ops", ops, 0, 10**12)
-        if deadline_s is not None:
-            check_range("deadline_s", deadline_s, 0.1, 3600)
+        check_range("deadline_s", 1 if deadline_s is None else deadline_s, 0.1, 3600)
 
         ended = results.begin(cc.compiler().version, " ".join(native.FLAGS))
         samples: dict[str, list[Sample]] = {name: [] for name in names}
         failures: dict[str, Failure] = {}
         schedulers: list[str] = []
-        jobs = _jobs(names, counts, repeats, order)
+        jobs = list(product(names, counts, range(repeats)))
+        if order == "interleaved":
+            # There and back again, so that a drift favours nobody.
+            jobs.sort(key=lambda job: (job[2], job[1], names.index(job[0]) * (-1) ** job[2]))
         for done, (name, n, repeat) in enumerate(jobs):
             if progress:
                 progress(done, len(jobs))
@@ -132,9 +130,7 @@ def measure(
             except RunFailed as failed:
                 if sched == "fifo" and str(failed).startswith("SCHED_FIFO"):
                     raise ContendedError(f"{failed}; use --sched auto or other") from failed
-                failures[name] = Failure(
-                    variant=name, threads=n, repeat=repeat, reason=str(failed), late=failed.late
-                )
+                failures[name] = Failure(name, n, repeat, str(failed), failed.late)
                 continue
             schedulers.append(run.sched)
             samples[name] += _samples(about, metric, n, repeat, run, handover)
@@ -143,15 +139,9 @@ def measure(
 
     for rows in samples.values():
         rows.sort(key=lambda s: (s.threads, s.repeat))
-    return results.build(
-        case=about.slug,
-        metric=metric,
-        unit=unit,
-        params={**values, "think_ns": think_ns},
-        samples=samples,
-        failures=list(failures.values()),
-        provenance=ended(schedulers),
-    )
+    what: dict[str, Any] = {"case": about.slug, "metric": metric, "unit": unit}
+    what |= {"params": {**values, "think_ns": think_ns}, "failures": list(failures.values())}
+    return results.build(samples=samples, provenance=ended(schedulers), **what)
 
 
 def pingpong(
@@ -164,8 +154,7 @@ def pingpong(
     """The cost of handing a cache line between each pair of CPUs, one way, in nanoseconds.
 
     There is a variant "A-B" for each pair of the CPUs, by default of all that this process may use;
-    "store" hands over by plain stores, "swap" by compare-and-exchange. `progress` is called with
-    the pairs done and the pairs there are. Raises TooFewCpus for fewer than two.
+    "store" hands over by plain stores, "swap" by compare-and-exchange.
     """
     places = machine.allowed_cpus() if cpus is None else cpus
     if len(places) < 2:
@@ -187,16 +176,9 @@ def pingpong(
             cost = 1e9 / run.phases[0].rate_median
             rows = samples[f"{pair[0]}-{pair[1]}"]
             rows += _samples(about, "handover_ns", 2, repeat, run, cost)
-    return results.build(
-        case=about.slug,
-        metric="handover_ns",
-        unit="ns",
-        params={},
-        samples=samples,
-        failures=[],
-        provenance=ended(schedulers),
-        ratios=False,
-    )
+    what: dict[str, Any] = {"case": about.slug, "params": {}, "failures": []}
+    what |= {"metric": "handover_ns", "unit": "ns"}
+    return results.build(samples=samples, ratios=False, provenance=ended(schedulers), **what)
 
 
 def _thread_counts(about: Model, wanted: Sequence[int] | None, cpus: Sequence[int]) -> list[int]:
@@ -225,21 +207,6 @@ def _thread_counts(about: Model, wanted: Sequence[int] | None, cpus: Sequence[in
                 "ask for fewer threads, or allow it more CPUs (taskset, cpuset)"
             )
     return sorted(set(wanted))
-
-
-def _jobs(
-    names: Sequence[str], counts: Sequence[int], repeats: int, order: Order
-) -> list[tuple[str, int, int]]:
-    """Variant, threads and repeat of each run."""
-    if order == "blocked":
-        return list(product(names, counts, range(repeats)))
-    return [
-        (name, n, repeat)
-        for repeat in range(repeats)
-        for n in counts
-        # There and back again, so that a drift favours nobody.
-        for name in (reversed(names) if repeat % 2 else names)
-    ]
 
 
 def _undisturbed(

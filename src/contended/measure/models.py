@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What a C model says of itself: its variants, parameters, counters and phases."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from contended.measure.runner import Runner
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A variant or a counter: its name and what it is."""
+    """A variant or a counter, and what it is."""
 
     name: str
     help: str
@@ -49,9 +47,8 @@ class ModelField:
 class Model:
     """A compiled model: a shared object, `library`, and what it says of itself.
 
-    `op` is what one operation is; `max_threads` is 0 for as many as there are CPUs. The first of
-    the variants is the base of ratios; the phases run one after the other on the same state.
-    `fields` are there if the layout of its structs is the point.
+    `op` is what one operation is; `max_threads` is 0 for as many as there are CPUs. The phases run
+    one after the other on the same state. `fields` tell the layout of structs, if it is the point.
     """
 
     slug: str
@@ -72,10 +69,7 @@ class Model:
         return pick(places, name, f"{self.slug} has no variant")
 
     def param_values(self, chosen: Mapping[str, int]) -> dict[str, int]:
-        """All parameters by name: the chosen values over the initial ones.
-
-        Raises UsageError for an unknown name and for a value out of range.
-        """
+        """All parameters by name: the chosen values, or UsageError, over the initial ones."""
         known = {param.name: param for param in self.params}
         for name, value in chosen.items():
             param = pick(known, name, f"{self.slug} has no parameter")
@@ -86,10 +80,7 @@ class Model:
 
 
 def describe(model: str | Path, runner: Runner | None = None) -> Model:
-    """Build a model, a slug or a C file, and ask it for its description.
-
-    It is asked in the runner's process; without one, a process is started and ended.
-    """
+    """Build a model, a slug or a C file, and ask it, in a runner's process, what it is."""
     library = native.build(model)
     with ExitStack() as stack:
         said = (runner or stack.enter_context(Runner())).describe(library)

@@ -2,12 +2,9 @@
 """Compile C models when they are used, and load them.
 
 A model is one file in `csrc/models/`, loaded through cffi, which reads the header that the C side
-includes, so that the two cannot disagree about the layout of what they exchange. cffi's ABI mode
-needs no Python headers, and leaves a compiler's message to be about the reader's own file; what a
-call costs does not matter where one call is one run.
+includes: the two cannot disagree about the layout of what they exchange. cffi's ABI mode needs no
+Python headers, and leaves a compiler's message to be about the reader's own file.
 """
-
-from __future__ import annotations
 
 import re
 from pathlib import Path
@@ -49,8 +46,7 @@ def link_flags(file: Path) -> tuple[str, ...]:
 def build(model: str | Path) -> Path:
     """The shared object of a model, a slug or a C file, compiled unless it is in the cache.
 
-    Raises MissingPackage if it needs a library that is not installed, else ContendedError; the
-    compiler's full output is attached as a note.
+    Raises MissingPackage if a library is not installed; all the compiler said is in a note.
     """
     file = model if isinstance(model, Path) else source(model)
     include = tree.home() / "csrc"
@@ -65,7 +61,8 @@ def build(model: str | Path) -> Path:
         if not missing:
             raise
         header = missing[1]
-        if not (package := packages.package_of_header(header)):
+        package = next((p.name for p in packages.PACKAGES if p.header == header), None)
+        if not package:
             advice = f": the header {header} is missing, make doctor names its package"
             raise cc.CompileError(file.name, error.output, advice) from None
         lacking = MissingPackage(
@@ -92,18 +89,13 @@ def interface() -> Any:
 
 
 def load(library: Path, ffi: Any) -> Any:
-    """Open a compiled model and make sure that both sides mean the same layout.
-
-    Call this in a child process only (see `contended.measure.runner`): a model is somebody's C.
-    """
+    """Open a compiled model that means the same layout as we do, in a child process only."""
     try:
         lib = ffi.dlopen(str(library))
-        described = lib.ct_model()
-        sizes = (lib.ct_sizeof_config(), lib.ct_sizeof_result(), described.abi)
+        sizes = (lib.ct_sizeof_config(), lib.ct_sizeof_result(), lib.ct_model().abi)
     except (OSError, AttributeError) as error:
         raise ContendedError(f"{library.name} is no model: {error}") from error
     if sizes != (ffi.sizeof("struct ct_config"), ffi.sizeof("struct ct_result"), lib.CT_ABI):
-        raise ContendedError(
-            f"{library.name} was built from another abi.h: remove {tree.cache_dir()}"
-        )
+        place = tree.cache_dir()
+        raise ContendedError(f"{library.name} was built from another abi.h: remove {place}")
     return lib

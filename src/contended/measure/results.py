@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Typed results of measurements: what was seen, and on what machine, as JSON.
 
-A file that was edited by hand, cut short or written by another version is refused on load with a
-message that names the first wrong field.
+A file that was edited by hand, cut short or written by another version is refused on load.
 """
-
-from __future__ import annotations
 
 import platform
 import statistics
@@ -44,10 +41,7 @@ class Provenance:
 
 
 def begin(compiler: str, compiler_flags: str) -> Callable[[Sequence[str]], Provenance]:
-    """Note the time and the load before a measurement.
-
-    What it returns, called afterwards with each run's scheduler, gives the provenance.
-    """
+    """Note time and load; what it returns gives the provenance, from each run's scheduler."""
     started, clock, load = machine.now(), time.monotonic(), machine.load_1min()
 
     def provenance(schedulers: Sequence[str]) -> Provenance:
@@ -76,13 +70,12 @@ def begin(compiler: str, compiler_flags: str) -> Callable[[Sequence[str]], Prove
 class Sample:
     """One phase ("run" in a model without any) of one run of one variant.
 
-    Those with the same `threads`, `repeat` and `phase` were taken back to back, so a ratio between
-    variants pairs them. `value` is the median over the timed slices, in the measurement's unit,
-    `low` and `high` are the extremes. `pingpong_ns` is the one-way cost, just before this run, of
-    handing a cache line between the first two CPUs used. The skews are between the first and the
-    last thread; `runq_wait_ns`, of threads that were runnable but not running, and the counts
-    ("ops" and the model's own) are sums over threads. `latency_ns` has "p50", "p90", "p99" and
-    "max" of what the model timed itself, if anything, within 3%.
+    Ratios pair those with the same `threads`, `repeat` and `phase`: they were taken back to back.
+    `value` is the median over the timed slices, in the measurement's unit, `low` and `high` are the
+    extremes. `pingpong_ns` is the one-way cost, just before, of handing a cache line between the
+    first two CPUs used. The skews are between the first and the last thread; `runq_wait_ns`, of
+    threads that were runnable but not running, and the counts ("ops" and the model's own) are sums.
+    `latency_ns` has "p50", "p90", "p99" and "max" of what the model timed itself, within 3%.
     """
 
     threads: int
@@ -99,7 +92,7 @@ class Sample:
     latency_ns: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Failure:
     """A run that gave no sample, and why; `late` is as in `runner.RunFailed`."""
 
@@ -110,7 +103,7 @@ class Failure:
     late: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class VariantResult:
     """All samples of one variant; `counts` sums the samples' counts."""
 
@@ -118,7 +111,7 @@ class VariantResult:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RatioAt:
     """A paired ratio between two variants at one thread count and phase."""
 
@@ -134,9 +127,9 @@ class RatioAt:
 class Measurement(Record):
     """Interleaved repeats of a case's variants, in the order asked for.
 
-    `metric` is what `Sample.value` is, with its unit in the name ("ops_per_s"), `unit` stands on an
-    axis ("operations/s"). `ratio` is keyed "after/before": every later variant over the first one.
-    `recorded` is a reference run that was loaded rather than measured just now.
+    `metric` ("ops_per_s") is what `Sample.value` is, `unit` ("operations/s") stands on an axis.
+    `ratio` is keyed "after/before": every later variant over the first one. It is `recorded` if it
+    was loaded rather than measured just now.
     """
 
     case: str
@@ -154,11 +147,8 @@ class Measurement(Record):
         self, variant: str, *, threads: int | None = None, phase: str | None = None
     ) -> list[Sample]:
         """The variant's samples, optionally of one thread count and one phase only."""
-        return [
-            s
-            for s in self.variants[variant].samples
-            if threads in (None, s.threads) and phase in (None, s.phase)
-        ]
+        rows = self.variants[variant].samples
+        return [s for s in rows if threads in (None, s.threads) and phase in (None, s.phase)]
 
     def values(self, variant: str, **at: Any) -> list[float]:
         """`Sample.value` of `samples()`, in the measurement's unit."""
@@ -193,17 +183,13 @@ class Measurement(Record):
 
 
 def build(*, samples: Mapping[str, list[Sample]], ratios: bool = True, **about: Any) -> Measurement:
-    """Assemble a measurement: sum the counts and pair the ratios (first variant is the base).
-
-    A pair whose base is 0 has no ratio and is left out; `RatioAt.pairs` says how many there were.
-    `about` are the measurement's other fields.
-    """
+    """A measurement of samples and its other fields; no ratio is taken over a base of 0."""
     variants = {}
     for name, rows in samples.items():
         counts: Counter[str] = Counter()
         for row in rows:
             counts.update(row.counts)
-        variants[name] = VariantResult(samples=rows, counts=dict(counts))
+        variants[name] = VariantResult(rows, dict(counts))
     base, *others = samples
     ratio = {f"{name}/{base}": _ratios(samples[name], samples[base]) for name in others if ratios}
     return Measurement(variants=variants, ratio=ratio, **about)
@@ -231,7 +217,6 @@ def _ratios(top: Sequence[Sample], base: Sequence[Sample]) -> list[RatioAt]:
     rows = []
     for (threads, phase), both in pairs.items():
         if both:
-            ratio = stats.paired_ratio(*zip(*both, strict=True))
-            span = {"median": ratio.median, "low": ratio.low, "high": ratio.high}
-            rows.append(RatioAt(threads=threads, phase=phase, pairs=len(both), **span))
+            span = stats.paired_ratio(*zip(*both, strict=True))
+            rows.append(RatioAt(threads, phase, span.median, span.low, span.high, len(both)))
     return rows

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Runs of C models in a child process, each with a deadline.
 
-A model may be wrong: it is somebody's C, perhaps a student's. So it never runs in this process. A
-crash, an endless loop or a broken invariant comes back as a reason in words.
+A model is somebody's C, perhaps a student's. So it never runs in this process: a crash, an endless
+loop or a broken invariant comes back as a reason in words.
 """
-
-from __future__ import annotations
 
 import fcntl
 import json
@@ -30,10 +28,7 @@ PATIENCE_S = 120.0
 
 
 class RunFailed(ContendedError):
-    """A run that gave no result; the message is the reason.
-
-    A busy machine may be to blame if it is `late`: out of time, or a thread did not get its CPU.
-    """
+    """A run that gave no result, and why; a busy machine may be to blame if it is `late`."""
 
     def __init__(self, reason: str, *, late: bool = False) -> None:
         super().__init__(reason)
@@ -42,12 +37,7 @@ class RunFailed(ContendedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """One run of one variant: `struct ct_config` of `csrc/abi.h`, field by field.
-
-    `variant` is a place in the model's table, `params` are in the order of the model's. Each phase
-    has `slices` of `slice_ns`, or of so many `ops` of each thread. `sched` is 0 for SCHED_FIFO
-    where allowed, 1 for SCHED_FIFO or an error, 2 for SCHED_OTHER.
-    """
+    """One run of one variant: `struct ct_config` of `csrc/abi.h`, which explains the fields."""
 
     variant: int
     threads: int
@@ -133,10 +123,7 @@ class Runner:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Wait for a run of another notebook or terminal to end, and keep others waiting meanwhile.
-
-        Who keeps others waiting for longer than a run may take is stuck: it is waited for once.
-        """
+        """Wait for another process's run to end, once if that is stuck, and keep others waiting."""
         until = time.monotonic() + self._patience_s
         # a file of our own: it is there in read-only installations too, and is only locked
         with Path(__file__).open("rb") as ours:

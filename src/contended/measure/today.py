@@ -2,22 +2,20 @@
 """Today's kernel: live controls that mount, in a namespace of their own, and leave nothing behind.
 
 The models show the bugs; these functions ask the kernel that runs right now whether it still has
-them. Everything happens in a child process, in a mount namespace of its own (in a user namespace
-where that is allowed, so that it needs no root and has no power outside), on a tmpfs there. Nothing
-is ever made in the machine's own tree, so nothing has to be cleaned up, not even after SIGKILL: the
-namespace ends with its last process, and the child dies with us.
+them: in a child process, in a mount namespace of its own (in a user namespace where that is
+allowed, so that it needs no root and has no power outside), on a tmpfs there. Nothing has to be
+cleaned up, not even after SIGKILL: the namespace ends with its last process, the child with us.
 
 Python makes the system calls. What that costs on top, about a microsecond, is the same on both
 sides of every comparison, but it is *in* the figures: quote ratios and growth.
 """
-
-from __future__ import annotations
 
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,7 @@ MAX_MOUNTS = 20_000
 # struct mount, its per-CPU counters, a dentry and an inode to mount on: generous.
 BYTES_PER_MOUNT = 4096
 DEADLINE_S = 60.0
-
+Request = Mapping[str, Any]
 _CALLS = ("open-creat", "stat-own", "stat-same", "access-overlay", "getppid")
 
 
@@ -57,11 +55,11 @@ def mountinfo(
 
     Raises UsageError before anything is mounted, NotAllowed if the kernel refuses; so do the rest.
     """
-    _check_counts(counts)
+    counts = _checked(counts)
     check_range("reads", reads, 1, 1000)
     check_range("buffer", buffer, 1, 1 << 20)
-    params, unit = {"reads": reads, "buffer": buffer}, "µs for the whole file"
-    return _measured("mountinfo", "read_us", unit, params, repeats, counts=sorted(counts))
+    params, more = {"reads": reads, "buffer": buffer}, {"counts": counts, "repeats": repeats}
+    return _measured("mountinfo", "read_us", "µs for the whole file", params, more)
 
 
 def umount_latency(*, repeats: int = 7, calls: int = 5) -> Measurement:
@@ -71,7 +69,8 @@ def umount_latency(*, repeats: int = 7, calls: int = 5) -> Measurement:
     the median of `calls` system calls in microseconds, with percentiles in `Sample.latency_ns`.
     """
     check_range("calls", calls, 1, 1000)
-    return _measured("umount", "umount_us", "µs per system call", {"calls": calls}, repeats)
+    params, more = {"calls": calls}, {"repeats": repeats}
+    return _measured("umount", "umount_us", "µs per system call", params, more)
 
 
 def bind_cost(
@@ -86,24 +85,9 @@ def bind_cost(
     Counters: "ops" (mounts timed) and "mounts" (made so far).
     """
     check_range("window", window, 1, 1000)
-    _check_counts(counts, window)
-    params, counts = {"window": window}, sorted(counts)
-    return _measured("bind", "mount_us", "µs per mount", params, repeats, counts=counts)
-
-
-def opens(threads: Sequence[int] = (1, 2), **how: Any) -> Measurement:
-    """Of `calls`, "open-creat"; paths are absolute, so all walks start at the same root."""
-    return calls(("open-creat",), threads, **how)
-
-
-def stat_files(threads: Sequence[int] = (1, 2), **how: Any) -> Measurement:
-    """Of `calls`, "stat-own" and "stat-same"."""
-    return calls(("stat-own", "stat-same"), threads, **how)
-
-
-def overlay_access(threads: Sequence[int] = (1, 2), **how: Any) -> Measurement:
-    """Of `calls`, "access-overlay"."""
-    return calls(("access-overlay",), threads, **how)
+    counts = _checked(counts, window)
+    params, more = {"window": window}, {"counts": counts, "repeats": repeats}
+    return _measured("bind", "mount_us", "µs per mount", params, more)
 
 
 def calls(
@@ -133,9 +117,14 @@ def calls(
     check_range("slices", slices, 1, 64)
     check_range("slice_ms", slice_ms, 1, 1000)
     params = {"slices": slices, "slice_us": round(slice_ms * 1e3)}
-    more = {"kinds": list(kinds), "threads": sorted(threads), "cpus": cpus}
+    more = {"kinds": list(kinds), "threads": sorted(threads), "cpus": cpus, "repeats": repeats}
     planned_s = ATTEMPTS * len(kinds) * len(threads) * repeats * slices * slice_ms / 1e3
-    return _measured("calls", "ops_per_s", "operations/s", params, repeats, planned_s, **more)
+    return _measured("calls", "ops_per_s", "operations/s", params, more, planned_s)
+
+
+opens = partial(calls, ("open-creat",))  # absolute paths: all walks start at the same root
+stat_files = partial(calls, ("stat-own", "stat-same"))
+overlay_access = partial(calls, ("access-overlay",))
 
 
 def mount_limit() -> int:
@@ -156,46 +145,35 @@ def _lines(file: str) -> list[str]:
         return []
 
 
-def _check_counts(counts: Sequence[int], low: int = 1) -> None:
+def _checked(counts: Sequence[int], low: int = 1) -> list[int]:
     high = mount_limit()
     if not counts or len(set(counts)) != len(counts):
         raise UsageError(f"counts is {list(counts)}: choose different numbers, {low} to {high}")
     for count in counts:
         check_range("a count of mounts", count, low, high)
+    return sorted(counts)
 
 
 def _measured(
-    what: str,
-    metric: str,
-    unit: str,
-    params: dict[str, int],
-    repeats: int,
-    planned_s: float = 0,
-    **more: Any,
+    what: str, metric: str, unit: str, params: Request, more: Request, planned_s: float = 0
 ) -> Measurement:
-    check_range("repeats", repeats, 1, 1000)
+    check_range("repeats", more["repeats"], 1, 1000)
     ended = results.begin("none: system calls from Python", "")
-    request = {"what": what, "repeats": repeats, **params, **more}
+    answer = _ask({"what": what, **params, **more}, DEADLINE_S + 3 * planned_s)
     samples = {
-        variant: [Sample(**row) for row in sorted(rows, key=_place)]
-        for variant, rows in _ask(request, DEADLINE_S + 3 * planned_s).items()
+        variant: sorted((Sample(**row) for row in rows), key=_place)
+        for variant, rows in answer.items()
     }
-    return results.build(
-        case=f"today-{what}",
-        metric=metric,
-        unit=unit,
-        params=params,
-        samples=samples,
-        failures=[],
-        provenance=ended(["SCHED_OTHER"]),
-    )
+    about: dict[str, Any] = {"case": f"today-{what}", "metric": metric, "unit": unit}
+    about |= {"params": params, "failures": [], "provenance": ended(["SCHED_OTHER"])}
+    return results.build(samples=samples, **about)
 
 
-def _place(row: Mapping[str, Any]) -> tuple[int, int, int]:
-    return row["threads"], row["repeat"], int(row["phase"]) if row["phase"].isdigit() else 0
+def _place(sample: Sample) -> tuple[int, int, int, str]:
+    return sample.threads, sample.repeat, len(sample.phase), sample.phase  # "500" before "1000"
 
 
-def _ask(request: Mapping[str, Any], deadline_s: float) -> dict[str, Any]:
+def _ask(request: Request, deadline_s: float) -> dict[str, Any]:
     """Have a child carry out the request; it is dead when this returns, however it returns."""
     what = request["what"]
     try:
