@@ -8,10 +8,9 @@ from typing import Any
 __version__ = "0.1.0"
 
 
-def _table(measurement: Any) -> str:
+def _table(measurement: Any) -> Any:
     # by name, and when one is shown: whoever imports the package does not depend on its figures
-    html: str = import_module("contended.show.report").measurement_table(measurement)._repr_html_()
-    return html
+    return import_module("contended.show.report").measurement_table(measurement)._repr_html_()
 
 
 # A measurement knows of no HTML, and a notebook shows it as a table all the same, whatever of the

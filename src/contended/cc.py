@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
 """The C compiler, and what it makes, kept in the cache."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -30,15 +29,10 @@ class Compiler:
 
 @cache
 def compiler() -> Compiler:
-    """The compiler that `CC` names, or else `cc`, `gcc` or `clang`.
-
-    Raises:
-        ContendedError: there is none.
-    """
-    wanted = os.environ.get("CC")
-    for name, *arguments in (
-        [shlex.split(wanted)] if wanted and wanted.strip() else (["cc"], ["gcc"], ["clang"])
-    ):
+    """The compiler that `CC` names, or else `cc`, `gcc` or `clang`."""
+    wanted = os.environ.get("CC", "")
+    given = shlex.split(wanted)
+    for name, *arguments in [given] if given else (["cc"], ["gcc"], ["clang"]):
         if path := shutil.which(name):
             text = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
             version = (text.stdout.splitlines() or ["unknown version"])[0]
@@ -53,41 +47,19 @@ class CompileError(ContendedError):
     """C that does not compile; all that the compiler said is `output`, and attached as a note."""
 
     def __init__(self, what: str, output: str, advice: str = "") -> None:
-        lines = (x for x in output.splitlines() if re.search(_TELLING, x))
-        line = next(lines, "the compiler failed").strip()
-        super().__init__(f"{what} does not compile: {line}{advice}")
+        telling = r"\berror:|cannot find|undefined reference"
+        lines = (line.strip() for line in output.splitlines() if re.search(telling, line))
+        super().__init__(f"{what} does not compile: {next(lines, 'the compiler failed')}{advice}")
         self.output = output
         self.add_note(output.rstrip())
 
 
-_TELLING = r"\berror:|cannot find|undefined reference"
-
-
-def compile_(
-    sources: Sequence[Path],
-    flags: Sequence[str],
-    made: Path,
-    *,
-    what: str = "",
-    libraries: Sequence[str] = (),
-) -> None:
-    """Compile C files into one file, whose folder has the compiler's scratch files meanwhile.
-
-    Args:
-        sources: The files; of headers among them nothing is compiled.
-        flags: All but the compiler's own.
-        made: The file.
-        what: What does not compile, in the message; default: the first file's name.
-        libraries: Flags that come after the sources.
-
-    Raises:
-        CompileError: it does not compile.
-        ContendedError: there is no compiler.
-    """
+def compile_(sources: Sequence[Path], flags: Sequence[str], made: Path, *, what: str = "") -> None:
+    """Compile the C files among the sources into one; `what` is named if it does not compile."""
     cc = compiler()
     files = [str(file) for file in sources if file.suffix == ".c"]
     run = subprocess.run(
-        [cc.command, *cc.arguments, *flags, "-o", str(made), *files, *libraries],
+        [cc.command, *cc.arguments, "-o", str(made), *files, *flags],
         capture_output=True,
         text=True,
         errors="replace",
@@ -109,20 +81,9 @@ def compiled(
     what: str = "",
     libraries: Sequence[str] = (),
 ) -> Path:
-    """A file in the cache, compiled unless it is there: its folder's name is of all that went in.
+    """The file `name` in the cache, in `place`, in a folder named by a digest of all that goes in.
 
-    Args:
-        place: The folder of the cache that has the folder of that digest.
-        name: Of the file.
-        sources: See `compile_`; so `flags`, `what` and `libraries`.
-        flags: See there.
-        headers: What the sources include.
-        what: See there.
-        libraries: See there.
-
-    Raises:
-        CompileError: it does not compile; nothing is left in the cache.
-        ContendedError: no compiler, a file that cannot be read, a cache that cannot be written.
+    It is compiled unless it is there; `headers` are what the sources include.
     """
     command = (compiler(), *flags, *sources, *libraries)
     digest = hashlib.sha256(repr(command).encode())
@@ -145,7 +106,7 @@ def compiled(
         ) from error
     with work:
         made = Path(work.name) / name
-        compile_(sources, flags, made, what=what, libraries=libraries)
+        compile_(sources, (*flags, *libraries), made, what=what)
         file.parent.mkdir(exist_ok=True)
         made.replace(file)  # the rename publishes it: nobody ever uses half a file
     return file
@@ -153,10 +114,8 @@ def compiled(
 
 def is_static(program: bytes) -> bool:
     """Whether an ELF program needs no dynamic loader, by its program headers (PT_INTERP is 3)."""
-    if program[:5] != b"\x7fELF\x02":
+    if program[:5] != b"\x7fELF\x02" or len(program) < 64:
         return False
-    offset = int.from_bytes(program[32:40], "little")
-    size = int.from_bytes(program[54:56], "little")
-    count = int.from_bytes(program[56:58], "little")
-    headers = (program[offset + i * size :][:4] for i in range(count))
-    return all(int.from_bytes(header, "little") != 3 for header in headers)
+    offset, size, count = struct.unpack_from("<32xQ14xHH", program)
+    headers = (offset + i * size for i in range(count))
+    return not any(program.startswith(b"\3\0\0\0", header) for header in headers)

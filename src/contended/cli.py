@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The command line: parse, call, print. Errors are one line; nothing is left half-written."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import importlib
@@ -43,27 +41,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         start = "\n" if sys.stderr.isatty() else ""
         sys.stderr.write(f"{start}contended: interrupted, nothing was written\n")
         return 128 + signal.SIGINT
-    except BrokenPipeError:
-        # Whoever read our output has enough; Python must not complain again at its own exit.
-        _drop_output()
-        return 128 + signal.SIGPIPE
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EFBIG):
+        closed = isinstance(error, BrokenPipeError)
+        if not closed and error.errno not in (errno.ENOSPC, errno.EIO, errno.EFBIG):
             raise
-        _drop_output()
+        # What standard output still holds back can go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if closed:  # whoever read our output has enough; Python must not complain at its own exit
+            return 128 + signal.SIGPIPE
         sys.stderr.write(f"contended: cannot write to standard output: {error.strerror}\n")
         return 1
 
 
-def _drop_output() -> None:
-    """What standard output still holds back can go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="contended", description="Linux VFS scalability bugs: reproduce, patch, measure."
-    )
+    does = "Linux VFS scalability bugs: reproduce, patch, measure."
+    parser = argparse.ArgumentParser(prog="contended", description=does)
     parser.add_argument("--version", action="version", version=f"contended {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, does in COMMANDS.items():

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Dask, for whoever has many things to do: this machine's CPUs, or any scheduler."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -10,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from importlib import import_module
 from typing import Any
 
@@ -17,64 +16,52 @@ from contended import machine
 from contended.errors import ContendedError, UsageError
 
 CONNECT_S = 5  # and then a message: nobody waits longer than 10 s for an address that is wrong
-_SILENT = logging.CRITICAL + 1
 DEATHS = 10  # of workers that a task survives: a machine that is taken away is no fault of it
 
 
 @contextlib.contextmanager
 def connected(address: str | None, most: int) -> Iterator[Any]:
-    """A client of the scheduler at an address, or of a local cluster that ends with the block.
-
-    Args:
-        address: Such as "tcp://host:8786"; None starts a cluster of this machine's CPUs.
-        most: How many workers can be of use.
-
-    Raises:
-        UsageError: that is no address.
-        ContendedError: nobody answers there, or Dask is not installed.
-    """
+    """A client of the scheduler at an address, or else of a cluster of at most `most` CPUs here."""
     try:  # an extra, and slow to import
         dask, distributed = import_module("dask"), import_module("distributed")
     except ImportError as error:
-        raise ContendedError(
-            "sweeps need Dask: install the extra with `pip install 'contended[book]'`"
-        ) from error
-
-    # What Dask logs of a worker's death is for those who run a cluster, not for a reader.
-    logger = logging.getLogger("distributed")
-    level = logger.level
-    logger.setLevel(_SILENT)
+        message = "sweeps need Dask: install the extra with `pip install 'contended[book]'`"
+        raise ContendedError(message) from error
     settings = {
         "distributed.scheduler.allowed-failures": DEATHS,
         "distributed.comm.timeouts.connect": f"{CONNECT_S}s",
     }
-    try:
-        with dask.config.set(settings):
-            if address is None:
-                workers = max(1, min(len(machine.allowed_cpus()), most))
-                with contextlib.ExitStack() as stack:
-                    with _interrupts_later():
-                        cluster = distributed.LocalCluster(
-                            n_workers=workers,
-                            threads_per_worker=1,
-                            processes=True,
-                            dashboard_address="127.0.0.1:0",
-                            silence_logs=_SILENT,
-                            local_directory=os.environ.get("TMPDIR"),
-                        )
-                        stack.enter_context(cluster)
-                        client = stack.enter_context(distributed.Client(cluster))
-                    yield client
-                return
-            _probe(address)
+    with contextlib.ExitStack() as stack:
+        # What Dask logs of a worker's death is for those who run a cluster, not for a reader.
+        logger, silent = logging.getLogger("distributed"), logging.CRITICAL + 1
+        stack.callback(logger.setLevel, logger.level)
+        logger.setLevel(silent)
+        stack.enter_context(dask.config.set(settings))
+        if address is None:
+            with _interrupts_later():
+                local = distributed.LocalCluster(
+                    n_workers=max(1, min(len(machine.allowed_cpus()), most)),
+                    threads_per_worker=1,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=silent,
+                    local_directory=os.environ.get("TMPDIR"),
+                )
+                stack.enter_context(local)
+                client = stack.enter_context(distributed.Client(local))
+        else:
             try:
+                _knock(address)
                 client = distributed.Client(address, timeout=CONNECT_S)
+            except ValueError as error:
+                message = f"{address!r} is no Dask address: give one like tcp://host:8786"
+                raise UsageError(message) from error
             except Exception as error:
-                raise _silent(address) from error
-            with client:
-                yield client
-    finally:
-        logger.setLevel(level)
+                raise ContendedError(
+                    f"no Dask scheduler answers at {address}: start one with `dask scheduler`, "
+                    "or leave the address out to use this machine"
+                ) from error
+            stack.enter_context(client)
+        yield client
 
 
 def done(futures: Iterable[Any]) -> Iterator[Any]:
@@ -99,40 +86,24 @@ def _interrupts_later() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _probe(address: str) -> None:
-    """Does a Dask scheduler answer?
+def _knock(address: str) -> None:
+    """See that a Dask scheduler answers.
 
     Dask's own time limit ends with the connection: a server that takes it and then says nothing, or
     something else, would be waited for without end. A thread, since notebooks have a running loop.
     """
-    from distributed.comm.core import connect
-
-    reach: Any = connect
-    failures: list[BaseException] = []
+    comm: Any = import_module("distributed.comm.core")
+    answer: Future[None] = Future()
 
     async def knock() -> None:
-        comm = await asyncio.wait_for(reach(address, timeout=CONNECT_S), CONNECT_S)
-        await comm.close()
+        there = await asyncio.wait_for(comm.connect(address, timeout=CONNECT_S), CONNECT_S)
+        await there.close()
 
     def run() -> None:
         try:
-            asyncio.run(knock())
+            answer.set_result(asyncio.run(knock()))
         except Exception as error:
-            failures.append(error)
+            answer.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(CONNECT_S + 1)
-    if failures and isinstance(failures[0], ValueError):
-        raise UsageError(
-            f"{address!r} is no Dask address: give one like tcp://host:8786"
-        ) from failures[0]
-    if failures or thread.is_alive():
-        raise _silent(address) from (failures[0] if failures else None)
-
-
-def _silent(address: str) -> ContendedError:
-    return ContendedError(
-        f"no Dask scheduler answers at {address}: start one with `dask scheduler`, or leave the "
-        "address out to use this machine"
-    )
+    threading.Thread(target=run, daemon=True).start()
+    answer.result(CONNECT_S + 1)

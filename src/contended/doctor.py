@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
 """What this machine has, what it lacks, and the one command that adds it.
 
-`make doctor`, `contended doctor` and the CI script all read the one table of system packages, in
-`contended.packages`. Standard library only, and no syntax newer than Python 3.8, so that it runs
-before anything is installed, and on a Python too old for the rest can say so.
+Standard library only, and no syntax newer than Python 3.8, so that it runs before anything is
+installed, and on a Python too old for the rest can say so.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import json
 import os
 import platform
@@ -26,6 +26,11 @@ __all__ = ["PACKAGES", "Check", "Package", "Report", "cache_directory", "report"
 
 OLDEST_PYTHON = (3, 11)
 NEWEST_PYTHON = (3, 14)
+_TRIAL = """#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+int doctor(void) { atomic_int n = 41; return atomic_fetch_add(&n, 1) + 1; }
+"""
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,7 @@ class Report:
 
     def apt_get(self, *, kernels: bool = False) -> str:
         """The command that installs what the book lacks, or what else the kernel lab; or empty."""
-        only_kernels = ("kernels",)
-        wanted = [p for p in self.missing if (p.needed_for == only_kernels) == kernels]
+        wanted = [p for p in self.missing if (p.needed_for == ("kernels",)) == kernels]
         return packages.advice(wanted).install
 
     def blockers(self, target: str) -> tuple[str, ...]:
@@ -65,10 +69,10 @@ class Report:
     def to_json(self) -> str:
         """The report as JSON text."""
         advice = packages.advice(self.missing)
-        seen = ("name", "ok", "required", "detail")
+        checks = [{k: v for k, v in asdict(c).items() if k != "packages"} for c in self.checks]
         value = {
             "packages": [{**asdict(p), "there": there} for p, there in self.packages.items()],
-            "checks": [{name: getattr(check, name) for name in seen} for check in self.checks],
+            "checks": checks,
             "apt_get_first": advice.refresh,
             "apt_get": self.apt_get(),
             "apt_get_kernels": self.apt_get(kernels=True),
@@ -84,9 +88,8 @@ class Report:
             state = "yes" if there else "MISSING" if p.required else "no (optional)"
             rows.append((p.name, state, ", ".join(p.needed_for), p.purpose))
         checks: list[tuple[str, ...]] = [("machine", "", "")]
-        for check in self.checks:
-            state = "yes" if check.ok else "NO" if check.required else "no"
-            checks.append((check.name, state, check.detail))
+        for c in self.checks:
+            checks.append((c.name, "yes" if c.ok else "NO" if c.required else "no", c.detail))
         advice = packages.advice(self.missing)
         commands = {
             "No package lists: first  ": advice.refresh,
@@ -120,21 +123,16 @@ def check_python() -> Check:
 
 def check_compiler() -> Check:
     """The compiler makes a shared object with threads and atomics that loads here."""
-    source = (
-        "#include <pthread.h>\n#include <stdatomic.h>\n#include <stdio.h>\n"
-        "int doctor(void) { atomic_int n = 41; return atomic_fetch_add(&n, 1) + 1; }\n"
-    )
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
     command, ok = compiler.split(), False
+    run = functools.partial(subprocess.run, capture_output=True, text=True, timeout=60)
     with tempfile.TemporaryDirectory(prefix="contended-doctor-") as scratch:
         target = f"{scratch}/doctor.so"
         flags = ["-O2", "-fPIC", "-shared", "-pthread", "-x", "c", "-", "-o", target]
         try:
-            subprocess.run([*command, *flags], input=source, capture_output=True, text=True,
-                           check=True, timeout=60)  # fmt: skip
+            run([*command, *flags], input=_TRIAL, check=True)
             ok = ctypes.CDLL(target).doctor() == 42
-            detail = subprocess.run([*command, "--version"], capture_output=True, text=True,
-                                    check=False, timeout=60).stdout.partition("\n")[0]  # fmt: skip
+            detail = run([*command, "--version"]).stdout.partition("\n")[0]
         except FileNotFoundError:
             detail = f"no {compiler} on PATH"
         except subprocess.CalledProcessError as error:
@@ -159,10 +157,10 @@ def check_fifo() -> Check:
     # In a child, so that this process keeps its scheduling class whatever happens.
     attempt = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
     done = subprocess.run([sys.executable, "-c", attempt], capture_output=True, check=False)
-    if done.returncode == 0:
-        return Check("SCHED_FIFO", True, False, "allowed: measurements are quieter with it")
-    return Check("SCHED_FIFO", False, False, "not permitted (root, or ulimit -r 1); "
-                 "measurements wait for quiet moments instead")  # fmt: skip
+    detail = "allowed: measurements are quieter with it"
+    if done.returncode:
+        detail = "not permitted (root, or ulimit -r 1); measurements wait for quiet moments instead"
+    return Check("SCHED_FIFO", not done.returncode, False, detail)
 
 
 def check_cache() -> Check:
@@ -177,10 +175,8 @@ def check_cache() -> Check:
 
 def report() -> Report:
     """Look at the machine; takes about a quarter of a second, most of it the compiler's."""
-    return Report(
-        {package: package.there() for package in PACKAGES},
-        (check_python(), check_compiler(), check_cpus(), check_fifo(), check_cache()),
-    )
+    checks = (check_python(), check_compiler(), check_cpus(), check_fifo(), check_cache())
+    return Report({package: package.there() for package in PACKAGES}, checks)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -193,8 +189,7 @@ def main(argv: list[str] | None = None) -> int:
     group.add_argument("--packages", action="store_true", help=names)
     options = parser.parse_args(argv)
     if options.packages:
-        here = packages.system()
-        sys.stdout.write(" ".join(filter(None, map(here.name, PACKAGES))) + "\n")
+        sys.stdout.write(" ".join(filter(None, map(packages.system().name, PACKAGES))) + "\n")
         return 0
     seen = report()
     sys.stdout.write(seen.to_json() if options.json else seen.to_text())

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The one exception that the package raises on purpose."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class ContendedError(Exception):
@@ -20,10 +23,13 @@ class UsageError(ContendedError):
 
 
 def check_range(name: str, value: float, low: float, high: float) -> None:
-    """See that a number is in its range, ends included.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Raise UsageError unless a number is in its range, ends included."""
     if not low <= value <= high:
         raise UsageError(f"{name} is {value:g}: choose {low:g} to {high:g}")
+
+
+def pick(known: Mapping[str, T], name: str, lacking: str) -> T:
+    """What a table has by a name; if nothing, a UsageError that lists the names there are."""
+    if name not in known:
+        raise UsageError(f"{lacking} {name!r}; it has: {', '.join(known) or 'none'}")
+    return known[name]

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The machine that a number belongs to, read from the kernel and never guessed."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
+import re
 import struct
 import subprocess
 import sys
@@ -14,9 +13,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 CPU_DIR = Path("/sys/devices/system/cpu")
+_GIVES = {
+    "two CPUs or more": "contention: without it only counts and single-threaded costs can be shown",
+    "SCHED_FIFO": "runs that no other task interrupts, so a smaller spread",
+    "hardware counters": "cache misses and HITM from the processor itself (perf c2c)",
+    "mount namespaces": "mounting without root and without touching the machine's own mounts",
+    "KVM": "virtual machines at full speed; without it QEMU translates, which counts but is slow",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Cache:
     """One cache as a CPU sees it; sizes in bytes, `shared_by` are CPU numbers."""
 
@@ -27,7 +33,7 @@ class Cache:
     shared_by: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Cpu:
     """One CPU's place: which core, package and memory node it belongs to; -1 is unknown."""
 
@@ -39,67 +45,15 @@ class Cpu:
     caches: tuple[Cache, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Machine:
-    """What the kernel says of this machine.
-
-    Attributes:
-        model: The CPU's model name.
-        cpus: The CPUs that this process may use, and their places.
-        kernel: The kernel's release.
-        governor: The frequency governor of the first CPU, or None where nothing governs it.
-        virtualized: The hypervisor's name, or None on bare metal as far as can be seen.
-    """
+    """What the kernel says of this machine; `cpus` are those that this process may use."""
 
     model: str
     cpus: tuple[Cpu, ...]
     kernel: str
     governor: str | None
     virtualized: str | None
-
-
-def allowed_cpus() -> list[int]:
-    """The CPUs that this process may run on, ascending: a container's set may have gaps."""
-    return sorted(os.sched_getaffinity(0))
-
-
-def this_machine() -> Machine:
-    """Read the machine's description now."""
-    return Machine(
-        model=cpu_model(),
-        cpus=tuple(_cpu(number) for number in allowed_cpus()),
-        kernel=platform.release(),
-        governor=governor(),
-        virtualized=hypervisor(),
-    )
-
-
-def cpu_model() -> str:
-    """The CPU's model name as the kernel prints it, or its architecture."""
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("model name", "Model"):
-            return value.strip()
-    return platform.machine()
-
-
-def governor() -> str | None:
-    """The first CPU's frequency governor; None where the kernel does not control it."""
-    first = allowed_cpus()[0]
-    return _read(CPU_DIR / f"cpu{first}" / "cpufreq" / "scaling_governor") or None
-
-
-def hypervisor() -> str | None:
-    """The hypervisor as far as the guest can tell; None on bare metal."""
-    flags = next(
-        (x for x in _read(Path("/proc/cpuinfo")).splitlines() if x.startswith("flags")), ""
-    )
-    if "hypervisor" not in flags.split():
-        return None
-    for file in ("/sys/hypervisor/type", "/sys/class/dmi/id/sys_vendor"):
-        if name := _read(Path(file)):
-            return name
-    return "a hypervisor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,99 +66,84 @@ class Probe:
     gives: str
 
 
+def allowed_cpus() -> list[int]:
+    """The CPUs that this process may run on, ascending: a container's set may have gaps."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def this_machine() -> Machine:
+    """Read the machine's description now."""
+    cpus = tuple(map(_cpu, allowed_cpus()))
+    return Machine(cpu_model(), cpus, platform.release(), governor(), hypervisor())
+
+
+def cpu_model() -> str:
+    """The CPU's model name as the kernel prints it, or its architecture."""
+    found = re.search(r"^(?:model name|Model)\s*:(.*)", _read(Path("/proc/cpuinfo")), re.M)
+    return found[1].strip() if found else platform.machine()
+
+
+def governor() -> str | None:
+    """The first CPU's frequency governor; None where the kernel does not control it."""
+    return _read(CPU_DIR / f"cpu{allowed_cpus()[0]}" / "cpufreq" / "scaling_governor") or None
+
+
+def hypervisor() -> str | None:
+    """The hypervisor's name as far as the guest can tell; None on bare metal."""
+    if not re.search(r"^flags.*\bhypervisor\b", _read(Path("/proc/cpuinfo")), re.M):
+        return None
+    name = _read(Path("/sys/hypervisor/type")) or _read(Path("/sys/class/dmi/id/sys_vendor"))
+    return name or "a hypervisor"
+
+
 def probes() -> tuple[Probe, ...]:
     """Try, harmlessly and in child processes, what later chapters would like to use."""
-    cpus = allowed_cpus()
-    counters = hardware_counters()
-    namespaces = _succeeds("unshare", "--user", "--map-root-user", "--mount", "true")
-    return (
-        Probe(
-            "two CPUs or more",
-            len(cpus) > 1,
-            f"{len(cpus)} allowed",
-            "contention: without it only counts and single-threaded costs can be shown",
-        ),
-        Probe(
-            "SCHED_FIFO",
-            _succeeds(
-                sys.executable,
-                "-c",
-                "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))",
-            ),
-            "real-time priority, tried in a child process",
-            "runs that no other task interrupts, so a smaller spread",
-        ),
-        Probe(
-            "hardware counters",
-            counters,
-            "perf_event_open for CPU cycles " + ("works" if counters else "is refused"),
-            "cache misses and HITM from the processor itself (perf c2c)",
-        ),
-        Probe(
-            "mount namespaces",
-            namespaces,
-            "unshare --user --mount " + ("works" if namespaces else "is refused"),
-            "mounting without root and without touching the machine's own mounts",
-        ),
-        Probe(
-            "KVM",
-            os.access("/dev/kvm", os.R_OK | os.W_OK),
-            "/dev/kvm can be opened" if os.access("/dev/kvm", os.R_OK | os.W_OK) else "no /dev/kvm",
-            "virtual machines at full speed; without it QEMU translates, which counts but is slow",
-        ),
-    )
+    cpus, counters = len(allowed_cpus()), _hardware_counters()
+    fifo = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
+    real_time = _said(sys.executable, "-c", fifo) is not None
+    namespaces = _said("unshare", "--user", "--map-root-user", "--mount", "true") is not None
+    kvm = os.access("/dev/kvm", os.R_OK | os.W_OK)
+    works = {True: "works", False: "is refused"}
+    tried = {
+        "two CPUs or more": (cpus > 1, f"{cpus} allowed"),
+        "SCHED_FIFO": (real_time, "real-time priority, tried in a child process"),
+        "hardware counters": (counters, f"perf_event_open for CPU cycles {works[counters]}"),
+        "mount namespaces": (namespaces, f"unshare --user --mount {works[namespaces]}"),
+        "KVM": (kvm, "/dev/kvm can be opened" if kvm else "no /dev/kvm"),
+    }
+    return tuple(Probe(name, *seen, _GIVES[name]) for name, seen in tried.items())
 
 
-def hardware_counters() -> bool:
-    """Does the kernel give this process a hardware cycle counter?
-
-    Most virtual machines have none. The call is perf_event_open(2), made directly because the
-    `perf` tool may not be installed.
-    """
+def _hardware_counters() -> bool:
+    """Does perf_event_open(2) give us a cycle counter? `perf` itself may not be installed."""
     number = {"x86_64": 298, "aarch64": 241}.get(platform.machine())
     if number is None:
         return False
     # struct perf_event_attr: type PERF_TYPE_HARDWARE (0), size, config PERF_COUNT_HW_CPU_CYCLES
     # (0), and in the flags word exclude_kernel and exclude_hv, which the unprivileged must set.
-    attr = struct.pack("=IIQQQQ", 0, 64, 0, 0, 0, 0) + struct.pack("=Q", 1 << 5 | 1 << 6)
-    buffer = ctypes.create_string_buffer(attr.ljust(64, b"\0"), 64)
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = libc.syscall(number, buffer, 0, -1, -1, 0)
-    if fd < 0:
-        return False
-    os.close(fd)
-    return True
+    attr = struct.pack("=IIQQQQQ16x", 0, 64, 0, 0, 0, 0, 1 << 5 | 1 << 6)
+    fd = ctypes.CDLL(None, use_errno=True).syscall(number, attr, 0, -1, -1, 0)
+    if fd >= 0:
+        os.close(fd)
+    return bool(fd >= 0)
 
 
-def _succeeds(*command: str) -> bool:
+def _said(*command: str) -> str | None:
+    """What a command prints; None if it fails."""
     try:
-        run = subprocess.run(command, capture_output=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return run.returncode == 0
+        run = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip()
 
 
 def commit() -> str | None:
     """The repository's commit, with "+" for uncommitted changes; None outside a clone."""
-    here = Path(__file__).resolve().parent
-
-    def git(*args: str) -> str | None:
-        try:
-            run = subprocess.run(
-                ["git", "-C", str(here), *args],
-                capture_output=True,
-                text=True,
-                timeout=10,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return run.stdout.strip() if run.returncode == 0 else None
-
-    head = git("rev-parse", "--short=12", "HEAD")
+    git = ("git", "-C", str(Path(__file__).resolve().parent))
+    head = _said(*git, "rev-parse", "--short=12", "HEAD")
     if head is None:
         return None
-    return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    return head + ("+" if _said(*git, "status", "--porcelain", "--untracked-files=no") else "")
 
 
 def load_1min() -> float:
@@ -219,36 +158,27 @@ def now() -> str:
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
     """CPU numbers out of the kernel's list format: "0-2,5" is 0, 1, 2, 5."""
-    numbers: list[int] = []
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        numbers.extend(range(int(first), int(last or first) + 1))
-    return tuple(numbers)
+    ranges = (part.partition("-") for part in text.split(",") if part.strip())
+    return tuple(n for a, _, b in ranges for n in range(int(a), int(b or a) + 1))
 
 
 def _cpu(number: int) -> Cpu:
     place = CPU_DIR / f"cpu{number}"
+    names = ("core_id", "physical_package_id")
+    core, package = (_int(place / "topology" / name) for name in names)
     nodes = sorted(place.glob("node[0-9]*"))
-    return Cpu(
-        number=number,
-        core=_int(place / "topology" / "core_id"),
-        package=_int(place / "topology" / "physical_package_id"),
-        node=int(nodes[0].name.removeprefix("node")) if nodes else -1,
-        siblings=parse_cpu_list(_read(place / "topology" / "thread_siblings_list")) or (number,),
-        caches=tuple(_cache(index) for index in sorted(place.glob("cache/index[0-9]*"))),
-    )
+    node = int(nodes[0].name.removeprefix("node")) if nodes else -1
+    siblings = parse_cpu_list(_read(place / "topology" / "thread_siblings_list")) or (number,)
+    caches = tuple(map(_cache, sorted(place.glob("cache/index[0-9]*"))))
+    return Cpu(number, core, package, node, siblings, caches)
 
 
 def _cache(index: Path) -> Cache:
-    size = _read(index / "size")
+    level, line = _int(index / "level"), _int(index / "coherency_line_size")
+    kind, size = _read(index / "type") or "unknown", _read(index / "size")
     unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[-1:], 1)
-    return Cache(
-        level=_int(index / "level"),
-        kind=_read(index / "type") or "unknown",
-        size=int(size.rstrip("KMG") or 0) * unit,
-        line=_int(index / "coherency_line_size"),
-        shared_by=parse_cpu_list(_read(index / "shared_cpu_list")),
-    )
+    shared_by = parse_cpu_list(_read(index / "shared_cpu_list"))
+    return Cache(level, kind, int(size.rstrip("KMG") or 0) * unit, line, shared_by)
 
 
 def _read(file: Path) -> str:

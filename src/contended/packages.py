@@ -30,11 +30,9 @@ def cache_directory() -> Path:
 class Package:
     """A Debian (and Ubuntu) package, and how to see that what it brings is there.
 
-    One of `command` (of several, any will do), `file`, `module` and `header` is set: what is looked
-    for is the thing itself, not dpkg's word, since it may come from elsewhere (conda, /usr/local).
-    Files in the cache that match `fetched` do as well. The make targets `needed_for` fail without
-    what is `required`. In other distributions it is one of `others`; `releases` are the only ones
-    that have it, as in "debian" or "debian 12", for where there are no package lists to ask.
+    One of `command` (of several, any will do), `file`, `module` and `header` is looked for, not
+    dpkg's word: it may come from elsewhere. Files in the cache that match `fetched` do as well.
+    Without package lists, only its `releases` ("debian 12"), if any, count as having it.
     """
 
     name: str
@@ -68,12 +66,10 @@ TARGETS = ("book", "test", "lab", "kernels", "labs")
 """What the packages are for: targets of the Makefile."""
 
 PACKAGES = (
-    Package("gcc", "compiles the models when a chapter runs them", TARGETS, True,
-            command="cc"),
+    Package("gcc", "compiles the models when a chapter runs them", TARGETS, True, command="cc"),
     Package("libc6-dev", "the C library's headers, for the models", TARGETS, True,
             file="/usr/include/stdio.h"),
-    Package("make", "the front door: make book, make test, ...", TARGETS, True,
-            command="make"),
+    Package("make", "the front door: make book, make test, ...", TARGETS, True, command="make"),
     Package("ca-certificates", "lets pip check whom it downloads from", ("book", "test", "lab"),
             True, file="/etc/ssl/certs/ca-certificates.crt"),
     Package("chromium", "opens the built pages as a reader does (without it: skipped)", ("test",),
@@ -84,8 +80,9 @@ PACKAGES = (
             command="gpg"),
     Package("git", "records the commit beside each measurement", ("book", "test"), False,
             command="git"),
-    Package("liburcu-dev", "RCU outside of the kernel, for the chapter on umount (without it: a "
-            "recorded run)", ("book", "test", "lab"), False, header="urcu/urcu-qsbr.h"),
+    Package("liburcu-dev",
+            "RCU outside of the kernel, for the chapter on umount (without it: a recorded run)",
+            ("book", "test", "lab"), False, header="urcu/urcu-qsbr.h"),
     Package("python3-venv", "makes .venv (without it tools/venv.sh fetches pip itself)",
             ("book", "test", "lab"), False, module="ensurepip"),
     Package("bc", "computes constants when a kernel is built", ("kernels",), True, command="bc"),
@@ -104,19 +101,14 @@ PACKAGES = (
             elsewhere="make kernels gets it, and so does .venv/bin/contended kernel source"),
     Package("qemu-system-x86", "boots the kernels (without it: recorded runs)",
             ("book", "test", "kernels"), False, command="qemu-system-x86_64"),
-    Package("qemu-user", "runs the models under the coherence profiler (Debian 13's cannot; "
-            "without it: kernels only)",
-            ("test",), False, command="qemu-x86_64"),
+    Package("qemu-user",
+            "runs the models under the coherence profiler (Debian 13's cannot; without it: kernels "
+            "only)", ("test",), False, command="qemu-x86_64"),
     Package("bubblewrap", "runs submissions in a sandbox (without it: no grading)",
             ("test", "labs"), False, command="bwrap"),
-    Package("busybox-static", "the shell in a kernel (without it: no shell there)",
-            ("kernels",), False, file="/bin/busybox"),
+    Package("busybox-static", "the shell in a kernel (without it: no shell there)", ("kernels",),
+            False, file="/bin/busybox"),
 )  # fmt: skip
-
-
-def package_of_header(header: str) -> str | None:
-    """The package of the table that brings a C header, if it is one of them."""
-    return next((p.name for p in PACKAGES if p.header and p.header == header), None)
 
 
 def _run(command: list[str], given: str = "") -> subprocess.CompletedProcess[str] | None:
@@ -129,10 +121,9 @@ def _run(command: list[str], given: str = "") -> subprocess.CompletedProcess[str
 
 @dataclass(frozen=True)
 class System:
-    """What this system's `apt`, if it has that, says of the table's packages.
+    """A system ("debian 12", "Debian GNU/Linux 12 (bookworm)"), and what `apt`, if any, says there.
 
-    `release` is as in "debian 12", `title` as in "Debian GNU/Linux 12 (bookworm)"; `versions` has
-    what can be installed. An image often comes without package lists: then it is not `listed`.
+    It is `listed` if there are package lists; `versions` are of what can be installed.
     """
 
     release: str
@@ -149,9 +140,8 @@ class System:
             # Ubuntu's chromium-browser holds nothing: it has snapd fetch the browser.
             if "snap" not in self.versions.get(name, "snap"):
                 return name
-        known = not package.releases or f"{self.release} ".startswith(
-            tuple(f"{release} " for release in package.releases)
-        )
+        releases = tuple(f"{release} " for release in package.releases) or ""
+        known = f"{self.release} ".startswith(releases)
         return package.name if known and not self.listed else ""
 
 
@@ -163,16 +153,12 @@ def system() -> System:
     about = dict(re.findall(r'^(\w+)="?([^"\n]*)', text, re.M))
     release = f"{about.get('ID', 'unknown')} {about.get('VERSION_ID', '')}".strip()
     title = about.get("PRETTY_NAME", release)
-    if not _where("apt-get"):
+    path = f"{os.environ.get('PATH') or os.defpath}:/usr/bin:/bin"  # it may be a bare one
+    if not shutil.which("apt-get", path=path):
         return System(release, title, False, False, {})
     names = [name for package in PACKAGES for name in (package.name, *package.others)]
-    done = _run([_where("apt-cache") or "apt-cache", "policy", *names])
+    done = _run([shutil.which("apt-cache", path=path) or "apt-cache", "policy", *names])
     return System(release, title, True, *_policy(done.stdout if done else ""))
-
-
-def _where(program: str) -> str | None:
-    """Like `shutil.which`, on a PATH that is bare as well."""
-    return shutil.which(program) or shutil.which(program, path="/usr/bin:/bin")
 
 
 def _policy(said: str) -> tuple[bool, dict[str, str]]:
@@ -186,11 +172,7 @@ def _policy(said: str) -> tuple[bool, dict[str, str]]:
 
 @dataclass(frozen=True)
 class Advice:
-    """How to get packages: commands, empty if there is nothing to do, and what they cannot get.
-
-    `refresh` comes first where there are no package lists; `elsewhere` has a line for each package
-    that cannot be installed.
-    """
+    """How to get packages: two commands, or "", and a line for each that they cannot get."""
 
     refresh: str
     install: str
@@ -209,17 +191,12 @@ def advice(wanted: Sequence[Package]) -> Advice:
         lines = [f"{p.name}: or else {p.elsewhere}" for p in wanted if p.elsewhere]
         return Advice("", "", (unknown, *lines) if wanted else ())
     names = " ".join(filter(None, map(here.name, wanted)))
+    refresh = as_root("apt-get update") if wanted and not here.listed else ""
+    install = as_root(f"apt-get install {names}") if names else ""
     lacking = f"{here.title} has no such package"
-    elsewhere = (
-        f"{p.name}: {lacking}; {p.elsewhere or 'it must come from elsewhere'}"
-        for p in wanted
-        if not here.name(p)
-    )
-    return Advice(
-        as_root("apt-get update") if wanted and not here.listed else "",
-        as_root(f"apt-get install {names}") if names else "",
-        tuple(elsewhere),
-    )
+    other = ((p.name, p.elsewhere) for p in wanted if not here.name(p))
+    lines = [f"{n}: {lacking}; {how or 'it must come from elsewhere'}" for n, how in other]
+    return Advice(refresh, install, tuple(lines))
 
 
 def as_root(command: str) -> str:

@@ -4,8 +4,6 @@
 A mistake is one line that names the file, the place in it, and what is wrong there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -53,29 +51,12 @@ def adapter(kind: Any) -> Any:
 def load(
     kind: type[T], path: Path, what: str, schema: int, remedy: str, *, strict: bool = True
 ) -> T:
-    """Read a record that `Record.save` wrote.
-
-    Args:
-        kind: The record's dataclass; it has a field `schema`.
-        path: The file.
-        what: What the file holds, for messages.
-        schema: The only one that this version reads.
-        remedy: What to do about another one.
-        strict: Whether a value must have its type as it stands.
-
-    Raises:
-        ContendedError: the file is missing, is not JSON, or does not fit the schema.
-    """
-    from pydantic import ValidationError
-
+    """Read `what`, with that field `schema`, `Record.save` wrote; ContendedError tells a remedy."""
     try:
         text = path.read_bytes()
     except OSError as error:
         raise ContendedError(f"cannot read {what} from {path}: {error.strerror}") from error
-    try:
-        found: T = adapter(kind).validate_json(text, strict=strict, extra="forbid")
-    except ValidationError as error:
-        raise ContendedError(f"{path} holds no valid {what}: {mistake(error)}") from error
+    found = _valid(kind, text, f"{path} holds no valid {what}", ContendedError, strict)
     had = found.schema  # type: ignore[attr-defined]
     if had != schema:
         raise ContendedError(f"{path} has schema {had}, this version reads {schema}: {remedy}")
@@ -83,11 +64,7 @@ def load(
 
 
 def toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file.
-
-    Raises:
-        UsageError: it cannot be read, or is no TOML.
-    """
+    """The content of a TOML file; raises UsageError if it cannot be read, or is no TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -97,31 +74,27 @@ def toml(path: Path) -> dict[str, Any]:
 
 
 def made(kind: type[T], content: dict[str, Any], where: str) -> T:
-    """A record of what a TOML file holds: no key that it does not know, no value of another type.
+    """A dataclass, whose lists are tuples, of what a TOML file holds; UsageError says `where`."""
+    # As JSON, whose lists are tuples to pydantic even when it takes types at their word.
+    return _valid(kind, json.dumps(content, default=str), where, UsageError)
 
-    Args:
-        kind: The record's dataclass; its lists are tuples.
-        content: The keys and values.
-        where: Which file, and which part of it, for messages.
 
-    Raises:
-        UsageError: it does not fit; the message names the key.
-    """
+def _valid(
+    kind: type[T], text: str | bytes, what: str, wrong: type[ContendedError], strict: bool = True
+) -> T:
     from pydantic import ValidationError
 
     try:
-        # As JSON, whose lists are tuples to pydantic even when it takes types at their word.
-        text = json.dumps(content, default=str)
-        record: T = adapter(kind).validate_json(text, strict=True, extra="forbid")
+        record: T = adapter(kind).validate_json(text, strict=strict, extra="forbid")
     except ValidationError as error:
-        raise UsageError(f"{where}: {mistake(error)}") from error
+        raise wrong(f"{what}: {mistake(error)}") from error
     return record
 
 
-def mistake(error: ValidationError) -> str:
+def mistake(error: "ValidationError") -> str:
     """The first thing that is wrong, and where."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "the whole file"
+    where = ".".join(map(str, first["loc"])) or "the whole file"
     return f"{where}: {first['msg'].removeprefix('Value error, ')}"
 
 
@@ -133,7 +106,7 @@ def write_whole(path: Path, text: str) -> None:
     if str(path) == "-":
         sys.stdout.write(text)
         return
-    temporary: str | None = None
+    temporary: Path | None = None
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             path.write_text(text, encoding="utf-8")
@@ -142,15 +115,14 @@ def write_whole(path: Path, text: str) -> None:
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as out:
-            temporary = out.name
+            temporary = Path(out.name)
             out.write(text)
         umask = os.umask(0)
         os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
-        temporary = None
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
     except OSError as error:
         raise ContendedError(f"cannot write {path}: {error.strerror}") from error
     finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        if temporary:  # after the rename there is none
+            temporary.unlink(missing_ok=True)

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: MIT
 """The register of the book's cases: what each bug is, what was published, what became of the fix.
 
-The facts stand in `register.toml`, package data beside this module, and nowhere else in the
-repository. They are read once, on first use, and checked: a register with an unknown key, a
-missing source or a slug used twice is refused with one line that says where.
+The facts stand in `register.toml` beside this module, and nowhere else. They are read once, on
+first use, and checked: what is wrong is refused with one line that says where.
 """
-
-from __future__ import annotations
 
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from datetime import date as day
 from functools import cache
@@ -19,38 +17,38 @@ from pathlib import Path
 from typing import Any, Literal
 
 from contended import records
-from contended.errors import UsageError
+from contended.errors import UsageError, pick
 
 Status = Literal["merged", "superseded", "dropped", "not-merged"]
 
 PATH = Path(__file__).with_name("register.toml")
-_SLUG = r"[a-z0-9]+(-[a-z0-9]+)*"
-_KEY = r"[a-z][a-z0-9]*"
+# The form of a text, by the field's name, in all entries alike.
+_FORMS = {
+    **dict.fromkeys(("slug", "id", "name"), r"[a-z0-9]+(-[a-z0-9]+)*"),
+    **dict.fromkeys(("key", "source"), r"[a-z][a-z0-9]*"),
+    "url": r"https://\S+",
+    "message_id": r"[^\s<>@]+@[^\s<>@]+",
+    "commit": r"[0-9a-f]{12,40}",
+}
 
 
 class _Entry:
-    """A part of the register, whose texts are one line each.
-
-    What is wrong is a `ValueError` of one line: pydantic adds where it stands.
-    """
+    """A part of the register; what is wrong is a `ValueError`: pydantic adds where it stands."""
 
     __slots__: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if isinstance(value, str) and (value != value.strip() or not value or "\n" in value):
-                raise ValueError(f"{name} must be one line of text, not {value!r}")
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        fields |= {f"source {source}": source for source in fields.get("sources", ())}
+        for name, text in fields.items():
+            if isinstance(text, str):
+                if text != text.strip() or not text or "\n" in text:
+                    raise ValueError(f"{name} must be one line of text, not {text!r}")
+                if not re.fullmatch(_FORMS.get(name.partition(" ")[0], ".*"), text):
+                    raise ValueError(f"{name} is malformed: {text!r}")
         self._check()
 
-    def _check(self) -> None:
-        """Refuse what only this kind of entry cannot be."""
-
-
-def _like(form: str, **texts: str | None) -> None:
-    for name, text in texts.items():
-        if text is not None and not re.fullmatch(form, text):
-            raise ValueError(f"{name} is malformed: {text!r}")
+    def _check(self) -> None: ...
 
 
 def _unique(what: str, names: Iterable[object]) -> None:
@@ -61,17 +59,7 @@ def _unique(what: str, names: Iterable[object]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed(_Entry):
-    """The public message that a case starts from.
-
-    Attributes:
-        key: The citation's key in `docs/references.bib`.
-        author: Who wrote the message.
-        date: Its day as the archive shows it, ISO 8601.
-        mailing_list: The mailing list.
-        subject: Its subject line.
-        url: A public archive's copy.
-        message_id: Without angle brackets; None where the archive does not show it.
-    """
+    """The public message that a case starts from; `key` is the one in `docs/references.bib`."""
 
     key: str
     author: str
@@ -82,22 +70,12 @@ class Seed(_Entry):
     message_id: str | None = None
 
     def _check(self) -> None:
-        _like(_KEY, key=self.key)
-        _like(r"https://\S+", url=self.url)
-        _like(r"[^\s<>@]+@[^\s<>@]+", message_id=self.message_id)
         day.fromisoformat(self.date)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value(_Entry):
-    """One published number, or a range of them.
-
-    Attributes:
-        name: The variant it belongs to, or what distinguishes it in its figure.
-        low: Lower end, in the figure's unit; equal to `high` for a single number.
-        high: Upper end, in the figure's unit.
-        plus_minus: The spread that the source itself states, same unit; None if it states none.
-    """
+    """A published number or range; `plus_minus` is the spread that the source states, if any."""
 
     name: str
     low: float
@@ -105,12 +83,12 @@ class Value(_Entry):
     plus_minus: float | None = None
 
     def _check(self) -> None:
-        _like(_SLUG, name=self.name)
-        if not math.isfinite(self.low + self.high + (self.plus_minus or 0)):
+        spread = self.plus_minus or 0
+        if not math.isfinite(self.low + self.high + spread):
             raise ValueError("a value must be finite")
         if self.low > self.high:
             raise ValueError(f"low {self.low:g} is above high {self.high:g}")
-        if self.plus_minus is not None and self.plus_minus < 0:
+        if spread < 0:
             raise ValueError("plus_minus must not be negative")
 
     @property
@@ -121,18 +99,9 @@ class Value(_Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published(_Entry):
-    """A figure somebody else measured or stated: what a reproduction is compared with.
+    """A figure somebody else measured or stated; None where the source does not say.
 
-    Attributes:
-        id: Unique within the case.
-        what: What was measured, in words.
-        unit: As it stands on an axis, e.g. "operations/s".
-        workload: What ran.
-        source: A key of `docs/references.bib`.
-        values: In reading order.
-        workers: Threads or processes that ran it; None where the source does not say.
-        cpus: Logical CPUs of the machine; None where the source does not say.
-        kernel: Kernel version; None where the source does not say.
+    `workers` are the threads or processes that ran, `cpus` the machine's logical CPUs.
     """
 
     id: str
@@ -146,35 +115,20 @@ class Published(_Entry):
     kernel: str | None = None
 
     def _check(self) -> None:
-        _like(_SLUG, id=self.id)
-        _like(_KEY, source=self.source)
         if not self.values:
             raise ValueError("values must be at least one")
         _unique("value", (value.name for value in self.values))
-        for name in ("workers", "cpus"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
+        for name, number in (("workers", self.workers), ("cpus", self.cpus)):
+            if number is not None and number < 1:
                 raise ValueError(f"{name} must be at least 1")
 
     def value(self, name: str) -> Value:
-        """The value of that name.
-
-        Raises:
-            UsageError: there is none; the message lists those there are.
-        """
-        for value in self.values:
-            if value.name == name:
-                return value
-        names = ", ".join(v.name for v in self.values)
-        raise UsageError(f"figure {self.id!r} has no value {name!r}; it has: {names}")
+        """The value of that name; raises UsageError if there is none."""
+        values = {value.name: value for value in self.values}
+        return pick(values, name, f"figure {self.id!r} has no value")
 
     def ratio(self, top: str, base: str) -> tuple[float, float]:
-        """The lowest and the highest `top` / `base` that the two ranges allow, without unit.
-
-        The spread in `plus_minus` is not part of it: sources state it in different ways.
-
-        Raises:
-            UsageError: one of the names is unknown, or `base` is or spans 0.
-        """
+        """The lowest and the highest `top` / `base` that the two ranges allow, without unit."""
         above, below = self.value(top), self.value(base)
         if below.low <= 0 <= below.high:
             raise UsageError(f"figure {self.id!r}: {base!r} is zero or spans it: no ratio over it")
@@ -184,13 +138,9 @@ class Published(_Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step(_Entry):
-    """A change in the kernel that made, fixed or replaced the code in question.
+    """A change in the kernel; `version` is the first release that has it, if it reached any.
 
-    Attributes:
-        what: The change's subject, with a remark where one is needed.
-        commit: Abbreviated commit id; None where no source gives it.
-        version: First release that has it; None where it reached none.
-        unverified: True if no stored public source confirms commit or version.
+    It is `unverified` if no stored public source confirms commit or version.
     """
 
     what: str
@@ -198,21 +148,10 @@ class Step(_Entry):
     version: str | None = None
     unverified: bool = False
 
-    def _check(self) -> None:
-        _like(r"[0-9a-f]{12,40}", commit=self.commit)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(_Entry):
-    """What became of the fix upstream.
-
-    Attributes:
-        status: "merged", "superseded" (merged, then replaced by something else), "dropped" (tried
-            in a tree, taken out again) or "not-merged".
-        summary: One sentence, with commit ids and versions.
-        sources: Keys of `docs/references.bib`.
-        steps: The commits, oldest first.
-    """
+    """What became of the fix; "superseded" was merged first, "dropped" tried in a tree."""
 
     status: Status
     summary: str
@@ -222,7 +161,6 @@ class Outcome(_Entry):
     def _check(self) -> None:
         if not self.sources or not self.steps:
             raise ValueError("there must be at least one source and one step")
-        _like(_KEY, **{f"source {source}": source for source in self.sources})
 
     @property
     def unverified(self) -> bool:
@@ -232,18 +170,7 @@ class Outcome(_Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case(_Entry):
-    """One bug of the book; `dataclasses.asdict` of it is what `contended cases --json` prints.
-
-    Attributes:
-        slug: Names the case in every folder.
-        title: The chapter's title.
-        chapter: The chapter's number, from 2.
-        bug: The bug in one sentence.
-        model: File name of the C model in `csrc/models`.
-        seed: The message it starts from.
-        published: Figures to compare with, at least one.
-        outcome: What became of the fix.
-    """
+    """One bug of the book; as a dictionary, it is what `contended cases --json` prints."""
 
     slug: str
     title: str
@@ -255,7 +182,6 @@ class Case(_Entry):
     outcome: Outcome
 
     def _check(self) -> None:
-        _like(_SLUG, slug=self.slug)
         if self.chapter < 2:
             raise ValueError("chapter must be 2 or more: 00 and 01 are the introduction")
         if not self.published:
@@ -274,26 +200,15 @@ class Case(_Entry):
         return tuple(dict.fromkeys(keys))
 
     def figure(self, figure_id: str) -> Published:
-        """The published figure of that id.
-
-        Raises:
-            UsageError: there is none; the message lists those there are.
-        """
-        for figure in self.published:
-            if figure.id == figure_id:
-                return figure
-        ids = ", ".join(p.id for p in self.published)
-        raise UsageError(f"case {self.slug!r} has no published figure {figure_id!r}; it has: {ids}")
+        """The published figure of that id; raises UsageError if there is none."""
+        known = {figure.id: figure for figure in self.published}
+        return pick(known, figure_id, f"case {self.slug!r} has no published figure")
 
 
 # `cases.all()` reads as what it is, and nothing in this module needs the builtin.
 @cache
 def all() -> tuple[Case, ...]:  # noqa: A001
-    """All cases in chapter order.
-
-    Raises:
-        UsageError: the register that was installed is broken.
-    """
+    """All cases in chapter order."""
     return read(PATH)
 
 
@@ -303,45 +218,29 @@ def slugs() -> tuple[str, ...]:
 
 
 def get(slug: str) -> Case:
-    """The case of that slug.
-
-    Raises:
-        UsageError: there is none; the message lists the valid slugs.
-    """
+    """The case of that slug; raises UsageError, with the valid slugs, if there is none."""
     for case in all():
         if case.slug == slug:
             return case
     raise UsageError(f"no case {slug!r}; choose one of: {', '.join(slugs())}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class _File:
     seeds: dict[str, dict[str, Any]]
     case: tuple[dict[str, Any], ...]
 
 
 def read(path: Path) -> tuple[Case, ...]:
-    """Read and check a register.
-
-    Args:
-        path: A TOML file in the layout of `register.toml`.
-
-    Returns:
-        The cases in chapter order.
-
-    Raises:
-        UsageError: it is no TOML, or an entry is missing, unknown, of the wrong kind, out of range
-            or there twice. The message is one line and names the place.
-    """
+    """Read a file in the layout of `register.toml`, or raise UsageError; in chapter order."""
     file = records.made(_File, records.toml(path), path.name)
     cases = [_case(entry, file.seeds, path.name) for entry in file.case]
     try:
-        _unique("slug", (case.slug for case in cases))
-        _unique("chapter", (case.chapter for case in cases))
+        for name in ("slug", "chapter"):
+            _unique(name, (getattr(case, name) for case in cases))
     except ValueError as error:
         raise UsageError(f"{path.name}: {error}") from error
-    unused = file.seeds.keys() - {case.seed.key for case in cases}
-    if unused:
+    if unused := file.seeds.keys() - {case.seed.key for case in cases}:
         raise UsageError(f"{path.name}: no case uses the seed {min(unused)!r}")
     return tuple(sorted(cases, key=lambda case: case.chapter))
 
@@ -351,23 +250,16 @@ def _case(entry: dict[str, Any], seeds: dict[str, dict[str, Any]], where: str) -
     where = f"{where}: case {entry.get('slug')}"
     key = entry.get("seed")
     if key not in seeds:
-        raise UsageError(
-            f"{where}: seed {key!r} is not under [seeds]; there are: {', '.join(seeds)}"
-        )
+        known = ", ".join(seeds)
+        raise UsageError(f"{where}: seed {key!r} is not under [seeds]; there are: {known}")
     seed = records.made(Seed, {**seeds[key], "key": key}, f"{where}: seed {key}")
+    published = deepcopy(entry.get("published", []))
     try:
-        published = [
-            {**figure, "values": [_ends(value) for value in figure.get("values", [])]}
-            for figure in entry.get("published", [])
-        ]
+        for value in (value for figure in published for value in figure.get("values", [])):
+            if (both := value.pop("value", None)) is not None:
+                value.update({"low": both, "high": both, **value})
     except (AttributeError, TypeError) as error:
         raise UsageError(f"{where}: a figure or a value is no table") from error
     model = f"{str(entry.get('slug')).replace('-', '_')}.c"
     content = {**entry, "seed": asdict(seed), "published": published, "model": model}
     return records.made(Case, content, where)
-
-
-def _ends(value: dict[str, Any]) -> dict[str, Any]:
-    """`value = X` is both ends."""
-    rest = {key: each for key, each in value.items() if key != "value"}
-    return {"low": value["value"], "high": value["value"], **rest} if "value" in value else rest

@@ -2,31 +2,25 @@
 """The few statistics that the book uses, each with its spread beside it.
 
 Repeats of a benchmark are few, skewed and sometimes bimodal, so everything here rests on medians,
-and two variants are compared by the ratio of runs made back to back, never by the ratio of two
-averages. Importing this module costs nothing: `median` and `spread` need only the standard
-library, the others load NumPy and SciPy when they are called.
+and two variants are compared by the ratio of runs made back to back, never of two averages.
 
-`median`, `spread` and `paired_ratio` give the same digits everywhere. The fits, `loglog_slope` and
-`usl_fit`, take logarithms and sums from libraries that round by the processor's vectors: their last
-digits may differ, so they are shown rounded, and never compared for equality.
+`median` and `paired_ratio` give the same digits everywhere. The fits, `loglog_slope` and `usl_fit`,
+take logarithms and sums from libraries that round by the processor's vectors: their last digits may
+differ, so they are shown rounded, and never compared for equality.
 """
-
-from __future__ import annotations
 
 import math
 import statistics
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from contended.errors import ContendedError, UsageError
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 RESAMPLES = 10_000
+_TAIL = (1 - 0.95) / 2  # outside of an interval, on each side
 
 # A fitted coefficient below this is reported as zero: the optimiser stays strictly inside its
 # bounds, and a coefficient of 1e-9 bends the curve only beyond 30,000 threads.
@@ -35,19 +29,11 @@ _NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate and the interval that holds it.
-
-    Attributes:
-        estimate: The estimate itself, always within `low` and `high`.
-        low: The lower end.
-        high: The upper end.
-        confidence: The nominal coverage of `low` to `high`, between 0 and 1.
-    """
+    """An estimate and the interval that holds it, with a nominal coverage of 95%."""
 
     estimate: float
     low: float
     high: float
-    confidence: float
 
     @property
     def median(self) -> float:
@@ -56,53 +42,25 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Tukey's five numbers, in the unit of the values, and how many values there were."""
-
-    min: float
-    q1: float
-    median: float
-    q3: float
-    max: float
-    n: int
-
-    @property
-    def relative(self) -> float:
-        """The range as a part of the median; 0.05 means that the repeats lie within 5%.
-
-        Infinite where the median is zero and the values differ.
-        """
-        width = self.max - self.min
-        if width == 0:
-            return 0.0
-        return width / abs(self.median) if self.median else math.inf
-
-
-@dataclass(frozen=True, slots=True)
 class Usl:
     """A fit of Gunther's Universal Scalability Law (see `usl_fit`).
 
-    Attributes:
-        lambda_: Throughput of one thread, in the unit of the throughput that was fitted.
-        sigma: Contention, 0 to 1: the part of the work that queues.
-        kappa: Coherency, at least 0: the cost of each pair of threads keeping each other informed.
-        lambda_error: Standard error of `lambda_`; infinite if only three points were fitted.
-        sigma_error: Standard error of `sigma`, likewise. It is local: at a bound it means little.
-        kappa_error: Standard error of `kappa`, likewise.
-        r2: The part of the throughput's variance that the curve explains, at most 1.
+    `lambda_` is one thread's throughput, in the unit that was fitted; `sigma` (contention, 0 to 1)
+    the part of the work that queues; `kappa` (coherency, at least 0) the cost of each pair of
+    threads keeping each other informed; `r2` the part of the throughput's variance that the curve
+    explains, at most 1; `errors` the standard errors of the three, infinite if only three points
+    were fitted. They are local: at a bound they mean little.
     """
 
     lambda_: float
     sigma: float
     kappa: float
-    lambda_error: float
-    sigma_error: float
-    kappa_error: float
     r2: float
+    errors: tuple[float, float, float] = (math.inf,) * 3
 
     def predict(self, n: float) -> float:
         """Throughput at `n` threads, in the unit of the throughput that was fitted."""
-        return self.lambda_ * n / (1 + self.sigma * (n - 1) + self.kappa * n * (n - 1))
+        return float(_law(n, self.lambda_, self.sigma, self.kappa))
 
     @property
     def peak(self) -> float:
@@ -113,63 +71,23 @@ class Usl:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the two middle ones, in the unit of the values.
-
-    Raises:
-        UsageError: there is no value, or one is not finite.
-    """
-    _check("values", values)
+    """The middle value, or the mean of the two middle ones, in the unit of the values."""
+    _check(values=values)
     return float(statistics.median(values))
 
 
-def spread(values: Sequence[float]) -> Spread:
-    """Least, quartiles and greatest of the values; quartiles interpolate between neighbours.
-
-    Raises:
-        UsageError: there is no value, or one is not finite.
-    """
-    _check("values", values)
-    # statistics.quantiles refuses a single value before Python 3.13
-    sample = list(values) if len(values) > 1 else [values[0], values[0]]
-    q1, _, q3 = statistics.quantiles(sample, n=4, method="inclusive")
-    return Spread(
-        min=float(min(values)),
-        q1=q1,
-        median=median(values),
-        q3=q3,
-        max=float(max(values)),
-        n=len(values),
-    )
-
-
-def paired_ratio(
-    top: Sequence[float], base: Sequence[float], *, confidence: float = 0.95, seed: int = 0
-) -> Interval:
-    """The median of `top[i] / base[i]`, with a percentile bootstrap interval.
+def paired_ratio(top: Sequence[float], base: Sequence[float], *, seed: int = 0) -> Interval:
+    """The median of `top[i] / base[i]`, without unit, with a percentile bootstrap interval.
 
     Pairing removes what both runs of a pair shared: a slow minute of the machine moves both and
     leaves their ratio alone. The interval resamples whole pairs 10,000 times with a generator
     seeded by `seed`, so the same numbers always give the same interval. With five pairs or fewer
-    it is close to the lowest and highest ratio seen, and it covers less than it promises; one
-    pair says nothing about spread, so its interval is the ratio itself.
-
-    Args:
-        top: Values of one variant, shape (k,), any unit, none negative.
-        base: Values of the other, shape (k,), same unit and order, all above zero.
-        confidence: Nominal coverage, between 0 and 1.
-        seed: Seeds the resampling.
-
-    Returns:
-        The ratio, without unit.
-
-    Raises:
-        UsageError: the lengths differ, there is no pair, or a value is out of range.
+    it is close to the lowest and highest ratio seen, and covers less than it promises.
+    Both have shape (k,) and one unit; `base` is above zero, `top` not under.
 
     Source: B. Efron and R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13.
     """
-    _check_pairs("top", top, "base", base)
-    _check_positive("base", base)
-    _check_confidence(confidence)
+    _check("base", top=top, base=base)
     if min(top) < 0:
         raise UsageError(f"top must not be negative, but holds {min(top):g}: leave that pair out")
     import numpy as np
@@ -180,47 +98,33 @@ def paired_ratio(
         raise UsageError("a ratio of top to base overflows: give both in the same unit")
     middle = float(np.median(ratios))
     picks = np.random.default_rng(seed).integers(len(ratios), size=(RESAMPLES, len(ratios)))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.median(ratios[picks], axis=1), [tail, 1 - tail])
-    # rounding, or a very low confidence, may leave the median just outside
-    return Interval(middle, min(float(low), middle), max(float(high), middle), confidence)
+    low, high = np.quantile(np.median(ratios[picks], axis=1), [_TAIL, 1 - _TAIL])
+    # rounding may leave the median just outside
+    return Interval(middle, min(float(low), middle), max(float(high), middle))
 
 
-def loglog_slope(x: Sequence[float], y: Sequence[float], *, confidence: float = 0.95) -> Interval:
+def loglog_slope(x: Sequence[float], y: Sequence[float]) -> Interval:
     """The exponent b of the power law y = a * x**b, by least squares on the logarithms.
 
     About 1 is linear growth, about 2 is quadratic. The interval is Student's t on n - 2 degrees
-    of freedom and assumes that the scatter about the line is random: look at the plot too.
-
-    Args:
-        x: Problem sizes, shape (n,), n at least 3, all above zero, at least two distinct.
-        y: What each size cost, shape (n,), all above zero.
-        confidence: Coverage, between 0 and 1.
-
-    Returns:
-        The exponent, without unit.
-
-    Raises:
-        UsageError: the lengths differ, points are too few, or a value is out of range.
+    of freedom and assumes that the scatter about the line is random: look at the plot too. `x`,
+    problem sizes, and `y`, what each cost, have shape (n,), n at least 3, and are above zero.
     """
-    _check_pairs("x", x, "y", y)
-    _check_positive("x", x)
-    _check_positive("y", y)
-    _check_confidence(confidence)
+    _check("x", "y", x=x, y=y)
     if len(x) < 3:
         raise UsageError(f"a slope with an interval needs 3 points, got {len(x)}: measure more")
     if len(set(x)) < 2:
         raise UsageError(f"every x is {x[0]:g}: measure at least two different sizes")
     if min(y) == max(y):
         # a cost that does not grow is an exact answer, but SciPy's formula divides by its variance
-        return Interval(0.0, 0.0, 0.0, confidence)
+        return Interval(0.0, 0.0, 0.0)
     import numpy as np
     from scipy import stats
 
     line = stats.linregress(np.log(x), np.log(y))
-    half = float(stats.t.ppf((1 + confidence) / 2, len(x) - 2)) * float(line.stderr)
+    half = float(stats.t.ppf(1 - _TAIL, len(x) - 2)) * float(line.stderr)
     slope = float(line.slope)
-    return Interval(slope, slope - half, slope + half, confidence)
+    return Interval(slope, slope - half, slope + half)
 
 
 def usl_fit(threads: Sequence[float], throughput: Sequence[float]) -> Usl:
@@ -230,28 +134,15 @@ def usl_fit(threads: Sequence[float], throughput: Sequence[float]) -> Usl:
     the curve as Amdahl's law does; coherency (kappa) bends it back down, because each thread pays
     for every other one. The fit is bounded non-linear least squares from two starts: a mild
     curve, and the best non-negative solution of the same law written linearly in 1/lambda,
-    sigma/lambda and kappa/lambda.
-
-    Args:
-        threads: Thread counts, shape (n,), at least three distinct ones, none below 1; repeats
-            of a count are welcome.
-        throughput: Throughput at each, shape (n,), any unit, all above zero.
-
-    Returns:
-        The coefficients with standard errors.
-
-    Raises:
-        UsageError: the lengths differ, thread counts are too few, or a value is out of range.
-        ContendedError: the optimiser did not converge.
+    sigma/lambda and kappa/lambda. Both have shape (n,); of the thread counts, from 1 up, three are
+    distinct (repeats of a count are welcome), the throughput is above zero.
 
     Source: N. J. Gunther, "Guerrilla Capacity Planning", Springer 2007, chapter 4 to 6.
     """
-    _check_pairs("threads", threads, "throughput", throughput)
-    _check_positive("throughput", throughput)
+    _check("throughput", threads=threads, throughput=throughput)
     if min(threads) < 1:
         raise UsageError(f"thread counts start at 1, got {min(threads):g}")
-    distinct = len(set(threads))
-    if distinct < 3:
+    if (distinct := len(set(threads))) < 3:
         raise UsageError(
             f"the Universal Scalability Law has 3 coefficients but there are {distinct} thread "
             "counts: measure at least 3"
@@ -263,81 +154,49 @@ def usl_fit(threads: Sequence[float], throughput: Sequence[float]) -> Usl:
     scale = max(throughput)
     x = np.asarray(throughput, dtype=float) / scale
 
-    def law(n: NDArray[np.float64], lam: float, sigma: float, kappa: float) -> NDArray[np.float64]:
-        return lam * n / (1 + sigma * (n - 1) + kappa * n * (n - 1))
-
     def squares(coefficients: Sequence[float]) -> float:
-        return float(np.sum((x - law(n, *coefficients)) ** 2))
+        return float(np.sum((x - _law(n, *coefficients)) ** 2))
 
     terms = np.column_stack([np.ones_like(n), n - 1, n * (n - 1)])
     (one, contention, coherency), _ = optimize.nnls(terms, n / x)
     starts = [[float((x / n).max()), 0.1, 0.01]]
     if one > _NEGLIGIBLE:
         starts.append([1 / one, min(contention / one, 1.0), coherency / one])
+    how: dict[str, Any] = {"bounds": ([0, 0, 0], [np.inf, 1, np.inf]), "x_scale": "jac"}
+    how |= {"ftol": 1e-13, "xtol": 1e-13, "gtol": 1e-13, "max_nfev": 10_000}
     fits = []
     with warnings.catch_warnings():
         # three points leave nothing to estimate errors from: SciPy warns and answers inf
         warnings.simplefilter("ignore", optimize.OptimizeWarning)
         for start in starts:
-            try:
-                fits.append(
-                    optimize.curve_fit(
-                        law,
-                        n,
-                        x,
-                        p0=start,
-                        bounds=([0, 0, 0], [np.inf, 1, np.inf]),
-                        x_scale="jac",
-                        ftol=1e-13,
-                        xtol=1e-13,
-                        gtol=1e-13,
-                        max_nfev=10_000,
-                    )
-                )
-            except RuntimeError:
-                continue
+            with suppress(RuntimeError):
+                fits.append(optimize.curve_fit(_law, n, x, p0=start, **how))
     if not fits:
-        raise ContendedError(
-            "the Universal Scalability Law did not fit: measure more thread counts"
-        )
+        message = "the Universal Scalability Law did not fit: measure more thread counts"
+        raise ContendedError(message)
     best, covariance = min(fits, key=lambda fit: squares(fit[0]))
-    lam, sigma, kappa = (float(value) for value in best)
-    errors = [float(value) for value in np.sqrt(np.diag(covariance))]
+    lam_error, *errors = map(float, np.sqrt(np.diag(covariance)))
+    lam, *rest = map(float, best)
+    sigma, kappa = (value if value > _NEGLIGIBLE else 0.0 for value in rest)
     total = float(np.sum((x - x.mean()) ** 2))
-    return Usl(
-        lambda_=lam * scale,
-        sigma=sigma if sigma > _NEGLIGIBLE else 0.0,
-        kappa=kappa if kappa > _NEGLIGIBLE else 0.0,
-        lambda_error=errors[0] * scale,
-        sigma_error=errors[1],
-        kappa_error=errors[2],
-        # throughput that never changes has no variance to explain, and any line through it is right
-        r2=1 - squares(best) / total if total else 1.0,
-    )
+    # throughput that never changes has no variance to explain, and any line through it is right
+    r2 = 1 - squares(best) / total if total else 1.0
+    return Usl(lam * scale, sigma, kappa, r2, (lam_error * scale, errors[0], errors[1]))
 
 
-def _check(name: str, values: Sequence[float]) -> None:
-    if len(values) == 0:
-        raise UsageError(f"{name} is empty: give at least one number")
-    for value in values:
-        if not math.isfinite(value):
-            raise UsageError(f"{name} holds {value}: leave out the run that gave it")
+def _law(n: Any, lam: float, sigma: float, kappa: float) -> Any:
+    return lam * n / (1 + sigma * (n - 1) + kappa * n * (n - 1))
 
 
-def _check_pairs(a_name: str, a: Sequence[float], b_name: str, b: Sequence[float]) -> None:
-    if len(a) != len(b):
-        raise UsageError(
-            f"{a_name} has {len(a)} numbers and {b_name} has {len(b)}: give them in pairs"
-        )
-    _check(a_name, a)
-    _check(b_name, b)
-
-
-def _check_positive(name: str, values: Sequence[float]) -> None:
-    if min(values) <= 0:
-        raise UsageError(f"{name} must be above zero, but holds {min(values):g}: leave it out")
-
-
-def _check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise UsageError(f"confidence must lie between 0 and 1, got {confidence:g}: try 0.95")
+def _check(*positive: str, **series: Sequence[float]) -> None:
+    if len(set(map(len, series.values()))) > 1:
+        (a, x), (b, y) = series.items()
+        raise UsageError(f"{a} has {len(x)} numbers and {b} has {len(y)}: give them in pairs")
+    for name, values in series.items():
+        if len(values) == 0:
+            raise UsageError(f"{name} is empty: give at least one number")
+        for value in values:
+            if not math.isfinite(value):
+                raise UsageError(f"{name} holds {value}: leave out the run that gave it")
+        if name in positive and min(values) <= 0:
+            raise UsageError(f"{name} must be above zero, but holds {min(values):g}: leave it out")

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Where the repository is, and where what is made from it is kept."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -11,11 +9,7 @@ from contended.packages import cache_directory
 
 
 def home() -> Path:
-    """The repository: the folder that holds `csrc/`.
-
-    Raises:
-        ContendedError: the package was installed away from its repository.
-    """
+    """The repository, which holds `csrc/`; raises ContendedError if we are installed without it."""
     where = Path(os.environ.get("CONTENDED_HOME") or Path(__file__).resolve().parents[2])
     if not (where / "csrc" / "abi.h").is_file():
         raise ContendedError(
@@ -25,10 +19,9 @@ def home() -> Path:
 
 
 def cache_dir() -> Path:
-    """Where compiled models are kept: `CONTENDED_CACHE`, or the user's cache directory.
+    """Where what takes time to make is kept: models, kernels, plugins, what was found out.
 
-    Raises:
-        ContendedError: the user has no home directory, as in some containers.
+    `CONTENDED_CACHE`, or the user's cache directory.
     """
     try:
         return cache_directory()

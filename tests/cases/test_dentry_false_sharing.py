@@ -11,7 +11,7 @@ from support import brief, raced, two_cpus
 
 from contended.errors import UsageError
 from contended.measure import measure, models, native
-from contended.measure.models import Field
+from contended.measure.models import ModelField
 from contended.show import draw
 
 SLUG = "dentry-false-sharing"
@@ -22,17 +22,17 @@ LAYOUTS = ("before", "after", "moved-32")
 
 
 @pytest.fixture(scope="module")
-def fields() -> dict[str, list[Field]]:
+def fields() -> dict[str, list[ModelField]]:
     """The members of each layout, as the compiled model says."""
     said = models.describe(SLUG).fields
     return {name: [f for f in said if f.of == name] for name in LAYOUTS}
 
 
-def member(fields: list[Field], name: str) -> Field:
+def member(fields: list[ModelField], name: str) -> ModelField:
     return next(f for f in fields if f.name == name)
 
 
-def bytes_beside_lockref(fields: list[Field]) -> int:
+def bytes_beside_lockref(fields: list[ModelField]) -> int:
     """How many bytes of what lookups may read are on the lockref's line."""
     line = member(fields, "lockref").offset // LINE
     return sum(
@@ -43,7 +43,7 @@ def bytes_beside_lockref(fields: list[Field]) -> int:
     )
 
 
-def read_beside_lockref(fields: list[Field], length: int) -> int:
+def read_beside_lockref(fields: list[ModelField], length: int) -> int:
     """How many of them a lookup of a name of that length does read."""
     iname, lockref = member(fields, "iname"), member(fields, "lockref")
     if length >= iname.size:
@@ -52,7 +52,7 @@ def read_beside_lockref(fields: list[Field], length: int) -> int:
     return sum(8 for at in words if at // LINE == lockref.offset // LINE)
 
 
-def test_lookup_fields_beside_the_lockref(fields: dict[str, list[Field]]) -> None:
+def test_lookup_fields_beside_the_lockref(fields: dict[str, list[ModelField]]) -> None:
     assert bytes_beside_lockref(fields["before"]) > 0
     assert bytes_beside_lockref(fields["after"]) == 0
     assert bytes_beside_lockref(fields["moved-32"]) > 0
@@ -60,7 +60,7 @@ def test_lookup_fields_beside_the_lockref(fields: dict[str, list[Field]]) -> Non
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_members_neither_overlap_nor_leave_holes(
-    layout: str, fields: dict[str, list[Field]]
+    layout: str, fields: dict[str, list[ModelField]]
 ) -> None:
     at = 0
     for f in sorted(fields[layout], key=lambda f: f.offset):
@@ -70,7 +70,7 @@ def test_members_neither_overlap_nor_leave_holes(
 
 
 @pytest.mark.parametrize("length", [1, 8, 9, 18, 31, 32, 39, 40, 120])
-def test_what_a_lookup_reads_there(length: int, fields: dict[str, list[Field]]) -> None:
+def test_what_a_lookup_reads_there(length: int, fields: dict[str, list[ModelField]]) -> None:
     """The trace of a real lookup agrees with arithmetic on the offsets."""
     run = brief(SLUG, name=length)
     for layout in LAYOUTS:
@@ -187,7 +187,7 @@ def test_values_out_of_range_are_refused(params: dict[str, int], span: str) -> N
         measure(SLUG, params=params)
 
 
-def test_the_drawing_says_what_is_on_each_line(fields: dict[str, list[Field]]) -> None:
+def test_the_drawing_says_what_is_on_each_line(fields: dict[str, list[ModelField]]) -> None:
     members = [draw.Field(f.name, f.offset, f.size, f.kind) for f in fields["before"]]
     figure = draw.cache_lines("Lines", {"before": members}, alt="The point.")
     assert "before from byte 64: iname, lockref" in figure.alt

@@ -16,7 +16,7 @@ from contended.measure import TooFewCpus, measure, models
 from contended.measure import measurement as measuring
 from contended.measure.measurement import pingpong
 from contended.measure.results import Measurement
-from contended.measure.runner import Config, Run, Runner
+from contended.measure.runner import Config, Runner, RunResult
 
 # Short slices: what is tested here does not get truer with time.
 QUICK: dict[str, Any] = {"slices": 3, "slice_ms": 1.0, "warmup_ms": 1.0, "repeats": 2}
@@ -35,7 +35,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Config]]:
     log: list[tuple[str, Config]] = []
     real = Runner.run
 
-    def run(self: Runner, library: Path, config: Config, *, deadline_s: float) -> Run:
+    def run(self: Runner, library: Path, config: Config, *, deadline_s: float) -> RunResult:
         log.append((library.stem, config))
         return real(self, library, config, deadline_s=deadline_s)
 
@@ -125,7 +125,7 @@ def test_a_disturbed_run_is_taken_again_and_the_calmest_kept(
     taken = []
     real = Runner.run
 
-    def run(self: Runner, library: Path, config: Config, *, deadline_s: float) -> Run:
+    def run(self: Runner, library: Path, config: Config, *, deadline_s: float) -> RunResult:
         from dataclasses import replace
 
         got = replace(real(self, library, config, deadline_s=deadline_s), runq_wait_ns=next(waits))

@@ -91,7 +91,6 @@ def test_a_good_run(hostile: Model, runner: Runner) -> None:
     assert phase.ops == phase.counts[0] > 0
     assert 0 < phase.rate_min <= phase.rate_median <= phase.rate_max
     assert run.sched == "SCHED_OTHER (as asked)"
-    assert run.planned_ns == 2_000_000
 
 
 def test_fixed_work_is_exact(hostile: Model, runner: Runner) -> None:

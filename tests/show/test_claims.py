@@ -155,11 +155,11 @@ def test_one_miss_of_two_takes_the_sentence_away(shown: list[Any]) -> None:
 
 
 def test_an_interval_is_judged_by_its_median_and_shown_with_its_ends(shown: list[Any]) -> None:
-    slow = timed(lambda: stats.Interval(1.0, 0.8, 1.5, 0.95), above=1.2)
+    slow = timed(lambda: stats.Interval(1.0, 0.8, 1.5), above=1.2)
     assert not slow.holds
     claim("it is {n:.2f}", n=slow)
     assert shown[0].seen == "1.00 (0.80 to 1.50)"
-    fast = timed(lambda: stats.Interval(1.0, 0.8, 1.5, 0.95), above=0.9)
+    fast = timed(lambda: stats.Interval(1.0, 0.8, 1.5), above=0.9)
     claim("it is {n:.1f} ({n.low:.1f} to {n.high:.1f})", n=fast)
     assert said(shown) == ["it is 1.0 (0.8 to 1.5)"]
 

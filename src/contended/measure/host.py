@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The child process that loads and runs models: `python -m contended.measure.host`.
 
-It reads one JSON request a line and answers each with one JSON line. Every request is carried out
-in a fork of its own, so a model that crashes, spins for ever or scribbles over memory takes down
-that fork only; this process notices, says what happened, and is ready for the next request.
-`contended.measure.runner` holds the other end.
+It answers JSON requests of `contended.measure.runner`, one a line, each in a fork of its own: a
+model that crashes, spins for ever or scribbles over memory takes down that fork only.
 """
-
-from __future__ import annotations
 
 import ctypes
 import json
@@ -17,11 +13,11 @@ import select
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from contended import child
-from contended.errors import ContendedError
 from contended.measure import native
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -54,17 +50,11 @@ def main() -> int:
 
 
 def _in_fork(ffi: Any, request: dict[str, Any]) -> dict[str, Any]:
-    reading, writing = os.pipe()
-    started, parent = time.monotonic(), os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reading)
-        _fork_main(ffi, request, writing, parent)
-    os.close(writing)
-    text = _read_until(reading, started + request["deadline_s"])
-    os.close(reading)
-    if text is None:
+    deadline = time.monotonic() + request["deadline_s"]
+    pid, reading = child.fork(partial(_answer, ffi, request))
+    if (text := _read_until(reading, deadline)) is None:
         os.kill(pid, signal.SIGKILL)
+    os.close(reading)
     _, status = os.waitpid(pid, 0)
     _end_descendants()
     if text is None:
@@ -76,23 +66,19 @@ def _in_fork(ffi: Any, request: dict[str, Any]) -> dict[str, Any]:
         return {"failed": child.death(number, **_CAUSES), "late": late}
     if not text:
         return {"failed": f"ended early with exit status {os.waitstatus_to_exitcode(status)}"}
-    answer: dict[str, Any] = json.loads(text)
+    said = json.loads(text)
+    answer: dict[str, Any] = said.get("done", said)
     return answer
 
 
 def _read_until(fd: int, deadline: float) -> bytes | None:
-    """What comes from `fd`: a line, or less if it is closed; None if it is past the deadline.
-
-    The end of the line counts, and not of the file: what a model has forked keeps the file open.
-    """
+    """A line, or less if `fd` is closed (what a model has forked keeps it open), or None: late."""
     text = b""
     while (left := deadline - time.monotonic()) > 0:
         if select.select([fd], [], [], left)[0]:
             part = os.read(fd, 1 << 16)
-            if not part:
-                return text
             text += part
-            if text.endswith(b"\n"):
+            if not part or text.endswith(b"\n"):
                 return text
     return None
 
@@ -100,8 +86,7 @@ def _read_until(fd: int, deadline: float) -> bytes | None:
 def _end_descendants() -> None:
     """Kill and reap the request's fork and all that it has started.
 
-    This process is a subreaper: whoever loses its parent below becomes our own child, even after
-    a setsid(), so nobody gets away.
+    We are a subreaper: who loses its parent below becomes our own child, even after a setsid().
     """
     try:
         while True:
@@ -115,58 +100,36 @@ def _end_descendants() -> None:
         return  # there is none, as after every well-behaved model
 
 
-def _fork_main(ffi: Any, request: dict[str, Any], writing: int, parent: int) -> None:
-    """Carry out the request, write the answer, and end; never returns."""
-    try:
-        child.die_with_parent(signal.SIGKILL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if os.getppid() != parent:
-            os._exit(1)  # it ended before it could be watched
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_RTTIME, (RT_LIMIT_US, RT_LIMIT_US))
-        try:
-            lib = native.load(Path(request["library"]), ffi)
-            if "config" in request:
-                answer = _run(ffi, lib, request["config"])
-            else:
-                answer = _describe(ffi, lib.ct_model())
-        except ContendedError as error:
-            answer = {"failed": str(error)}
-        with os.fdopen(writing, "w") as out:
-            out.write(json.dumps(answer) + "\n")
-        # What a model printed is still in C's buffer, and _exit() would drop it.
-        ctypes.CDLL(None).fflush(None)
-    except BaseException as error:
-        sys.stderr.write(f"contended.measure.host: {error!r}\n")
-        os._exit(1)
-    os._exit(0)
+def _answer(ffi: Any, request: dict[str, Any]) -> dict[str, Any]:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_RTTIME, (RT_LIMIT_US, RT_LIMIT_US))
+    lib = native.load(Path(request["library"]), ffi)
+    if "config" in request:
+        return _run(ffi, lib, request["config"])
+    return _describe(ffi, lib.ct_model())
 
 
-def _text(ffi: Any, pointer: Any) -> str:
-    return ffi.string(pointer).decode() if pointer else ""
+def _plain(ffi: Any, value: Any) -> int | str:
+    if isinstance(value, int):
+        return value
+    return ffi.string(value).decode() if value else ""
 
 
 def _describe(ffi: Any, model: Any) -> dict[str, Any]:
     def rows(of: str, *fields: str) -> list[dict[str, Any]]:
         table, n = getattr(model, of), getattr(model, f"n_{of}")
-        return [{f: _plain(ffi, getattr(table[i], f)) for f in fields} for i in range(n)]
+        return [{f: _plain(ffi, getattr(row, f)) for f in fields} for row in table[0:n]]
 
+    plain = ("slug", "summary", "op", "min_threads", "max_threads")
     return {
-        "slug": _text(ffi, model.slug),
-        "summary": _text(ffi, model.summary),
-        "op": _text(ffi, model.op),
-        "min_threads": model.min_threads,
-        "max_threads": model.max_threads,
+        **{name: _plain(ffi, getattr(model, name)) for name in plain},
         "variants": rows("variants", "name", "help"),
         "params": rows("params", "name", "unit", "help", "initial", "min", "max"),
         "counters": rows("counters", "name", "help"),
-        "phases": [_text(ffi, model.phases[i]) for i in range(model.n_phases)],
+        "phases": [_plain(ffi, phase) for phase in model.phases[0 : model.n_phases]],
         "fields": rows("fields", "of", "name", "kind", "offset", "size"),
     }
-
-
-def _plain(ffi: Any, value: Any) -> int | str:
-    return value if isinstance(value, int) else _text(ffi, value)
 
 
 def _run(ffi: Any, lib: Any, config: dict[str, Any]) -> dict[str, Any]:
@@ -180,27 +143,20 @@ def _run(ffi: Any, lib: Any, config: dict[str, Any]) -> dict[str, Any]:
     if error := ffi.string(result.error).decode(errors="replace"):
         return {"failed": error, "late": bool(result.starved)}
     model = lib.ct_model()
-    scalars = "think_ns clock_ns start_skew_ns stop_skew_ns runq_wait_ns planned_ns"
-    return {
-        "sched": ffi.string(result.sched).decode(),
-        **{name: getattr(result, name) for name in scalars.split()},
-        "phases": [
-            {
-                "rate_min": phase.rate_min,
-                "rate_median": phase.rate_median,
-                "rate_max": phase.rate_max,
-                "ops": phase.ops,
-                "cpu_changes": phase.cpu_changes,
-                "counts": [phase.counts[c] for c in range(model.n_counters)],
-                "latency_ns": {
-                    name: getattr(phase, f"latency_{name}")
-                    for name in ("p50", "p90", "p99", "max")
-                    if phase.latencies
-                },
-            }
-            for phase in (result.phases[i] for i in range(model.n_phases))
-        ],
-    }
+
+    def plain(of: Any, names: str, prefix: str = "") -> dict[str, Any]:
+        return {name: getattr(of, prefix + name) for name in names.split()}
+
+    phases = [
+        {
+            **plain(phase, "rate_min rate_median rate_max ops cpu_changes"),
+            "counts": list(phase.counts[0 : model.n_counters]),
+            "latency_ns": plain(phase, "p50 p90 p99 max" if phase.latencies else "", "latency_"),
+        }
+        for phase in result.phases[0 : model.n_phases]
+    ]
+    waits = plain(result, "start_skew_ns stop_skew_ns runq_wait_ns")
+    return {"sched": ffi.string(result.sched).decode(), **waits, "phases": phases}
 
 
 if __name__ == "__main__":

@@ -5,23 +5,19 @@ The machine drifts: its clock, its neighbours, the cost of moving a cache line. 
 case take turns within each repeat, back to back, and are compared pair by pair.
 """
 
-from __future__ import annotations
-
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from contended import cc, machine
-from contended.errors import ContendedError, UsageError, check_range
+from contended.errors import ContendedError, UsageError, check_range, pick
 from contended.measure import models, native, results
 from contended.measure.models import Model
-from contended.measure.provenance import provenance
-from contended.measure.results import Failure, Measurement, Provenance, Sample
-from contended.measure.runner import GRACE_S, Config, Run, RunFailed, Runner
+from contended.measure.results import Failure, Measurement, Sample
+from contended.measure.runner import GRACE_S, Config, RunFailed, Runner, RunResult
 
 Sched = Literal["auto", "fifo", "other"]
 Order = Literal["interleaved", "blocked"]
@@ -34,21 +30,11 @@ ATTEMPTS = 3
 # The usual deadline of a run that ends after a number of operations, seconds.
 UNPLANNED_S = 60.0
 PINGPONG_TURNS = 2000
-MAX_REPEATS = 1000
-MAX_THINK_NS = 1_000_000_000
+_PINGPONG = Config(variant=0, threads=2, cpus=[], ops=PINGPONG_TURNS)
 
 
 class TooFewCpus(ContendedError):
     """The measurement needs more CPUs than this process may use."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One run to make: a variant at a thread count, in a repeat."""
-
-    variant: str
-    threads: int
-    repeat: int
 
 
 def measure(
@@ -72,41 +58,27 @@ def measure(
     deadline_s: float | None = None,
     progress: Progress | None = None,
 ) -> Measurement:
-    """Measure a model's variants on this machine.
+    """Measure a model, a slug or a C file, on this machine.
 
-    Args:
-        model: A slug, or the path of a C file.
-        variants: Which, the base of the ratios first; default all.
-        threads: Thread counts; default 1, 2, 4, ... and all CPUs that this process may use.
-        repeats: How often each variant is run at each thread count.
-        params: The model's parameters that differ from their initial values.
-        think_ns: Private work after each operation, nanoseconds.
-        slices: Timed samples in each phase of a run (at most 64).
-        slice_ms: Length of a slice, milliseconds.
-        warmup_ms: Length of the warm-up, milliseconds.
-        ops: Operations of each thread in each slice; 0 for slices of `slice_ms`.
-        sched: "auto" takes SCHED_FIFO where it is allowed and safe; "fifo" insists; "other" never.
-        pin: False only to show what goes wrong without.
-        cpus: The CPU of thread 0, 1, ...; default the allowed ones in ascending order.
-        order: "interleaved" runs the variants of a repeat back to back, forwards and backwards in
-            turn; "blocked" runs all repeats of a variant before the next, to show what goes wrong.
-        retry: Take a run again, up to twice, if its threads had to wait for a CPU; False to show
-            what happens without.
-        metric: What a sample's value is: "ops_per_s", all threads together; "ns_per_op", in each
-            thread; "latency_us", the median of what the model times itself; or, for a counter X
-            of the model, "X_per_op".
-        deadline_s: A run that takes longer is stopped, and is a failure; default three times what
-            it plans, and some seconds for a busy machine; a minute with `ops`.
-        progress: Called with the runs done and the runs planned.
+    Its variants (all, or those named; the first is the base of the ratios) take turns in each
+    repeat, at each of the thread counts: by default 1, 2, 4, ... and all CPUs that this process may
+    use. Thread i runs on `cpus[i]`. A variant that failed once is not run again.
 
-    Returns:
-        The chosen metric, with counts. A variant that failed once is not run again, and is in
-        `failures`.
+    A run has up to 64 slices in each phase, of `slice_ms` or of so many `ops` of each thread, which
+    does `think_ns` of private work after each operation. `sched` "auto" takes SCHED_FIFO where it
+    is allowed and safe, "fifo" insists, "other" never does. A run whose threads had to wait for a
+    CPU is taken again, up to twice. One that takes longer than `deadline_s` is stopped, and failed;
+    by default that is three times what it plans, and some seconds for a busy machine, or a minute
+    with `ops`. What goes wrong without is shown by `pin=False`, `retry=False` and `order="blocked"`
+    (all repeats of a variant before the next).
 
-    Raises:
-        UsageError: an unknown name or a value out of range.
-        TooFewCpus: more threads than CPUs: threads that preempt each other are another subject.
-        ContendedError: the model does not compile, or "fifo" is refused.
+    `metric` is what a sample's value is: "ops_per_s", all threads together; "ns_per_op", in each
+    thread; "latency_us", the median of what the model times itself; or "X_per_op" for a counter X
+    of the model. `progress` is called with the runs done and the runs planned.
+
+    Raises UsageError for an unknown name and a value out of range, TooFewCpus for more threads than
+    CPUs (threads that preempt each other are another subject), ContendedError if the model does
+    not compile, or "fifo" is refused.
     """
     with Runner() as runner:
         about = models.describe(model, runner)
@@ -115,30 +87,34 @@ def measure(
         values = about.param_values(params or {})
         places = list(cpus) if cpus is not None else machine.allowed_cpus()
         counts = _thread_counts(about, threads, places)
-        unit = _unit(about, metric)
-        check_range("repeats", repeats, 1, MAX_REPEATS)
+        units = {"ops_per_s": "operations/s", "ns_per_op": "ns/operation", "latency_us": "µs"}
+        units |= {f"{c.name}_per_op": f"{c.name}/operation" for c in about.counters}
+        unit = pick(units, metric, f"{about.slug} has no metric")
+        check_range("repeats", repeats, 1, 1000)
         check_range("slices", slices, 1, 64)
-        check_range("think", think_ns, 0, MAX_THINK_NS)
+        check_range("think", think_ns, 0, 1e9)
         check_range("slice_ms", slice_ms, 0.1, 10_000)
         check_range("warmup_ms", warmup_ms, 0, 10_000)
         check_range("ops", ops, 0, 10**12)
-        if deadline_s is not None:
-            check_range("deadline_s", deadline_s, 0.1, 3600)
+        check_range("deadline_s", 1 if deadline_s is None else deadline_s, 0.1, 3600)
 
-        started, clock, load = machine.now(), time.monotonic(), machine.load_1min()
+        ended = results.begin(cc.compiler().version, " ".join(native.FLAGS))
         samples: dict[str, list[Sample]] = {name: [] for name in names}
-        failures: list[Failure] = []
-        schedulers: Counter[str] = Counter()
-        jobs = list(_jobs(names, counts, repeats, order))
-        for done, job in enumerate(jobs):
+        failures: dict[str, Failure] = {}
+        schedulers: list[str] = []
+        jobs = list(product(names, counts, range(repeats)))
+        if order == "interleaved":
+            # There and back again, so that a drift favours nobody.
+            jobs.sort(key=lambda job: (job[2], job[1], names.index(job[0]) * (-1) ** job[2]))
+        for done, (name, n, repeat) in enumerate(jobs):
             if progress:
                 progress(done, len(jobs))
-            if any(failure.variant == job.variant for failure in failures):
+            if name in failures:
                 continue
             config = Config(
-                variant=indices[job.variant],
-                threads=job.threads,
-                cpus=places[: job.threads],
+                variant=indices[name],
+                threads=n,
+                cpus=places[:n],
                 params=list(values.values()),
                 slices=slices,
                 sched=SCHEDS[sched],
@@ -154,35 +130,18 @@ def measure(
             except RunFailed as failed:
                 if sched == "fifo" and str(failed).startswith("SCHED_FIFO"):
                     raise ContendedError(f"{failed}; use --sched auto or other") from failed
-                failures.append(
-                    Failure(
-                        variant=job.variant,
-                        threads=job.threads,
-                        repeat=job.repeat,
-                        reason=str(failed),
-                        late=failed.late,
-                    )
-                )
+                failures[name] = Failure(name, n, repeat, str(failed), failed.late)
                 continue
-            schedulers[run.sched] += 1
-            samples[job.variant].extend(
-                _valued(sample, metric) for sample in _samples(about, job, run, handover)
-            )
+            schedulers.append(run.sched)
+            samples[name] += _samples(about, metric, n, repeat, run, handover)
         if progress:
             progress(len(jobs), len(jobs))
 
-    return results.build(
-        case=about.slug,
-        metric=metric,
-        unit=unit,
-        params={**values, "think_ns": think_ns},
-        samples={
-            name: sorted(rows, key=lambda s: (s.threads, s.repeat))
-            for name, rows in samples.items()
-        },
-        failures=failures,
-        provenance=_provenance(schedulers, started, time.monotonic() - clock, load),
-    )
+    for rows in samples.values():
+        rows.sort(key=lambda s: (s.threads, s.repeat))
+    what: dict[str, Any] = {"case": about.slug, "metric": metric, "unit": unit}
+    what |= {"params": {**values, "think_ns": think_ns}, "failures": list(failures.values())}
+    return results.build(samples=samples, provenance=ended(schedulers), **what)
 
 
 def pingpong(
@@ -192,82 +151,34 @@ def pingpong(
     repeats: int = 9,
     progress: Progress | None = None,
 ) -> Measurement:
-    """The cost of handing a cache line between each pair of CPUs.
+    """The cost of handing a cache line between each pair of CPUs, one way, in nanoseconds.
 
-    Args:
-        cpus: Which; default all that this process may use.
-        variant: "store" hands over by plain stores, "swap" by compare-and-exchange.
-        repeats: Samples of each pair.
-        progress: Called with the pairs done and the pairs there are.
-
-    Returns:
-        A measurement with a variant "A-B" for each pair of CPUs; its samples are the one-way
-        cost in nanoseconds.
-
-    Raises:
-        TooFewCpus: fewer than two CPUs.
+    There is a variant "A-B" for each pair of the CPUs, by default of all that this process may use;
+    "store" hands over by plain stores, "swap" by compare-and-exchange.
     """
-    places = list(cpus) if cpus is not None else machine.allowed_cpus()
+    places = machine.allowed_cpus() if cpus is None else cpus
     if len(places) < 2:
-        raise TooFewCpus(
-            f"a cache line travels between two CPUs; this process may use only {places}"
-        )
-    started, clock, load = machine.now(), time.monotonic(), machine.load_1min()
-    samples: dict[str, list[Sample]] = {}
-    schedulers: Counter[str] = Counter()
+        have = f"this process may use only {places}"
+        raise TooFewCpus(f"a cache line travels between two CPUs; {have}")
+    ended = results.begin(cc.compiler().version, " ".join(native.FLAGS))
+    schedulers: list[str] = []
     pairs = list(combinations(places, 2))
+    samples: dict[str, list[Sample]] = {f"{a}-{b}": [] for a, b in pairs}
     with Runner() as runner:
         about = models.describe("pingpong", runner)
-        base = _pingpong_config([0, 0], about.variant_index(variant))
-        samples = {f"{a}-{b}": [] for a, b in pairs}
-        for repeat in range(repeats):
-            for done, (a, b) in enumerate(pairs):
-                if progress:
-                    progress(repeat * len(pairs) + done, repeats * len(pairs))
-                run = runner.run(about.library, replace(base, cpus=[a, b]), deadline_s=GRACE_S)
-                schedulers[run.sched] += 1
-                job = Job(f"{a}-{b}", 2, repeat)
-                samples[job.variant] += [
-                    replace(s, value=1e9 / s.value, low=1e9 / s.high, high=1e9 / s.low)
-                    for s in _samples(about, job, run, 1e9 / run.phases[0].rate_median)
-                ]
-    return results.build(
-        case=about.slug,
-        metric="handover_ns",
-        unit="ns",
-        params={},
-        samples=samples,
-        failures=[],
-        provenance=_provenance(schedulers, started, time.monotonic() - clock, load),
-        ratios=False,
-    )
-
-
-def _unit(about: Model, metric: str) -> str:
-    """The unit of a metric of this model, as it stands on an axis."""
-    units = {"ops_per_s": "operations/s", "ns_per_op": "ns/operation", "latency_us": "µs"}
-    units |= {f"{c.name}_per_op": f"{c.name}/operation" for c in about.counters}
-    if metric not in units:
-        raise UsageError(f"{about.slug} has no metric {metric!r}; it has: {', '.join(units)}")
-    return units[metric]
-
-
-def _valued(sample: Sample, metric: str) -> Sample:
-    """The sample with the metric's value instead of operations per second."""
-    if metric == "ops_per_s":
-        return sample
-    if metric == "ns_per_op":
-        cost = 1e9 * sample.threads
-        return replace(
-            sample, value=cost / sample.value, low=cost / sample.high, high=cost / sample.low
-        )
-    if metric == "latency_us":
-        if not sample.latency_ns:
-            raise UsageError("this model times nothing itself; choose another metric")
-        value = sample.latency_ns["p50"] / 1000
-    else:
-        value = sample.counts[metric.removesuffix("_per_op")] / sample.counts["ops"]
-    return replace(sample, value=value, low=value, high=value)
+        index = about.variant_index(variant)
+        for done, (repeat, pair) in enumerate(product(range(repeats), pairs)):
+            if progress:
+                progress(done, repeats * len(pairs))
+            config = replace(_PINGPONG, variant=index, cpus=list(pair))
+            run = runner.run(about.library, config, deadline_s=GRACE_S)
+            schedulers.append(run.sched)
+            cost = 1e9 / run.phases[0].rate_median
+            rows = samples[f"{pair[0]}-{pair[1]}"]
+            rows += _samples(about, "handover_ns", 2, repeat, run, cost)
+    what: dict[str, Any] = {"case": about.slug, "params": {}, "failures": []}
+    what |= {"metric": "handover_ns", "unit": "ns"}
+    return results.build(samples=samples, ratios=False, provenance=ended(schedulers), **what)
 
 
 def _thread_counts(about: Model, wanted: Sequence[int] | None, cpus: Sequence[int]) -> list[int]:
@@ -282,7 +193,7 @@ def _thread_counts(about: Model, wanted: Sequence[int] | None, cpus: Sequence[in
                 f"contention needs two CPUs, and this process may use only CPU {cpus[0]}: "
                 "allow it more (taskset, cpuset), or ask for --threads 1 to see the cost without"
             )
-        powers = {1 << k for k in range(have.bit_length()) if 1 << k <= have} | {have}
+        powers = {1 << k for k in range(have.bit_length())} | {have}
         fit = [n for n in sorted(powers) if about.min_threads <= n <= (about.max_threads or have)]
         return fit or [about.min_threads]
     for n in wanted:
@@ -298,101 +209,64 @@ def _thread_counts(about: Model, wanted: Sequence[int] | None, cpus: Sequence[in
     return sorted(set(wanted))
 
 
-def _jobs(names: Sequence[str], counts: Sequence[int], repeats: int, order: Order) -> Iterator[Job]:
-    if order == "blocked":
-        for name in names:
-            for n in counts:
-                for repeat in range(repeats):
-                    yield Job(name, n, repeat)
-        return
-    for repeat in range(repeats):
-        for n in counts:
-            # There and back again, so that a drift favours nobody.
-            for name in names if repeat % 2 == 0 else reversed(names):
-                yield Job(name, n, repeat)
-
-
 def _undisturbed(
     runner: Runner, about: Model, config: Config, attempts: int, deadline_s: float | None
-) -> Run:
+) -> RunResult:
     """The run, or the calmest of a few if its threads had to wait for a CPU."""
-    best: Run | None = None
     planned = config.warmup_ns + config.slice_ns * config.slices * len(about.phases)
     # how long a number of operations takes is not planned
     usual = UNPLANNED_S if config.ops else 3 * planned / 1e9 + GRACE_S
+    taken: list[RunResult] = []
     for _ in range(attempts):
         run = runner.run(about.library, config, deadline_s=deadline_s or usual)
+        taken.append(run)
         if run.sched == "SCHED_FIFO":
             # Leave the rest of the machine its share, before the kernel does it by force.
             time.sleep(0.1 * planned / 1e9)
-        if best is None or run.runq_wait_ns < best.runq_wait_ns:
-            best = run
-        if (
-            config.ops
-            or not config.pin
-            or run.runq_wait_ns <= WAIT_SHARE * planned * config.threads
-        ):
+        calm = run.runq_wait_ns <= WAIT_SHARE * planned * config.threads
+        if calm or config.ops or not config.pin:
             break
-    assert best is not None
-    return best
-
-
-def _pingpong_config(cpus: list[int], variant: int = 0) -> Config:
-    return Config(
-        variant=variant,
-        threads=2,
-        cpus=cpus,
-        params=[],
-        slices=5,
-        sched=SCHEDS["auto"],
-        pin=True,
-        think_ns=0,
-        warmup_ns=0,
-        slice_ns=0,
-        ops=PINGPONG_TURNS,
-    )
+    return min(taken, key=lambda run: run.runq_wait_ns)
 
 
 def _handover_ns(runner: Runner, cpus: Sequence[int]) -> float | None:
     if len(set(cpus)) < 2:
         return None
-    library = native.build("pingpong")
-    run = runner.run(library, _pingpong_config(list(cpus[:2])), deadline_s=GRACE_S)
+    config = replace(_PINGPONG, cpus=list(cpus[:2]))
+    run = runner.run(native.build("pingpong"), config, deadline_s=GRACE_S)
     # Both threads' turns are in the rate, and each turn is one hand-over.
     return 1e9 / run.phases[0].rate_median
 
 
-def _samples(about: Model, job: Job, run: Run, handover: float | None) -> list[Sample]:
-    return [
-        Sample(
-            threads=job.threads,
-            repeat=job.repeat,
-            phase=name,
-            value=phase.rate_median,
-            low=phase.rate_min,
-            high=phase.rate_max,
-            pingpong_ns=handover,
-            start_skew_ns=run.start_skew_ns,
-            stop_skew_ns=run.stop_skew_ns,
-            runq_wait_ns=run.runq_wait_ns,
-            latency_ns=phase.latency_ns,
-            counts={
-                "ops": phase.ops,
-                "cpu_changes": phase.cpu_changes,
-                **dict(zip((c.name for c in about.counters), phase.counts, strict=True)),
-            },
+def _samples(
+    about: Model, metric: str, threads: int, repeat: int, run: RunResult, handover: float | None
+) -> list[Sample]:
+    rows = []
+    waits = {name: getattr(run, name) for name in ("start_skew_ns", "stop_skew_ns", "runq_wait_ns")}
+    for name, phase in zip(about.phases, run.phases, strict=True):
+        own = dict(zip((c.name for c in about.counters), phase.counts, strict=True))
+        value, low, high = phase.rate_median, phase.rate_min, phase.rate_max
+        if metric in ("ns_per_op", "handover_ns"):
+            cost = 1e9 * (threads if metric == "ns_per_op" else 1)
+            value, low, high = cost / value, cost / high, cost / low
+        elif metric == "latency_us":
+            if not phase.latency_ns:
+                raise UsageError("this model times nothing itself; choose another metric")
+            value = low = high = phase.latency_ns["p50"] / 1000
+        elif metric != "ops_per_s":
+            value = low = high = own[metric.removesuffix("_per_op")] / phase.ops
+        rows.append(
+            Sample(
+                threads=threads,
+                repeat=repeat,
+                phase=name,
+                value=value,
+                low=low,
+                high=high,
+                pingpong_ns=handover,
+                latency_ns=phase.latency_ns,
+                counts={"ops": phase.ops, "cpu_changes": phase.cpu_changes, **own},
+                **waits,
+            )
         )
-        for name, phase in zip(about.phases, run.phases, strict=True)
-    ]
-
-
-def _provenance(schedulers: Counter[str], started: str, seconds: float, load: float) -> Provenance:
-    usual = schedulers.most_common(1)
-    return provenance(
-        started,
-        seconds,
-        load,
-        scheduler=usual[0][0] if usual else "nothing ran",
-        compiler=cc.compiler().version,
-        compiler_flags=" ".join(native.FLAGS),
-    )
+    return rows

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: MIT
 """Typed results of measurements: what was seen, and on what machine, as JSON.
 
-This module knows nothing of how a measurement is made. A file that was edited by hand, cut short
-or written by another version is refused on load with a message that names the first wrong field.
+A file that was edited by hand, cut short or written by another version is refused on load.
 """
 
-from __future__ import annotations
-
+import platform
+import statistics
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from contended import records, stats
+from contended import __version__, machine, records, stats
 from contended.errors import ContendedError
 from contended.records import Record
 
@@ -39,26 +40,42 @@ class Provenance:
     seconds: float
 
 
+def begin(compiler: str, compiler_flags: str) -> Callable[[Sequence[str]], Provenance]:
+    """Note time and load; what it returns gives the provenance, from each run's scheduler."""
+    started, clock, load = machine.now(), time.monotonic(), machine.load_1min()
+
+    def provenance(schedulers: Sequence[str]) -> Provenance:
+        seconds = round(time.monotonic() - clock, 3)
+        return Provenance(
+            cpu=machine.cpu_model(),
+            cpus_allowed=machine.allowed_cpus(),
+            kernel=platform.release(),
+            compiler=compiler,
+            compiler_flags=compiler_flags,
+            python=platform.python_version(),
+            contended=__version__,
+            commit=machine.commit(),
+            governor=machine.governor(),
+            virtualized=machine.hypervisor(),
+            load_1min=load,
+            scheduler=statistics.mode(schedulers or ["nothing ran"]),
+            started=started,
+            seconds=seconds,
+        )
+
+    return provenance
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One phase of one run of one variant.
+    """One phase ("run" in a model without any) of one run of one variant.
 
-    Attributes:
-        threads: How many pinned threads ran the operation.
-        repeat: Which repeat this is; samples with the same `threads`, `repeat` and `phase` were
-            taken back to back, so a ratio between variants pairs them.
-        phase: The phase's name; a model without phases has one, "run".
-        value: Median over the timed slices of the phase, in the measurement's unit.
-        low: The lowest slice.
-        high: The highest slice.
-        pingpong_ns: One-way cost of handing a cache line between the first two CPUs used,
-            measured just before this run; None with fewer than two CPUs.
-        start_skew_ns: Between the first and the last thread's start of the run.
-        stop_skew_ns: Between the first and the last thread's end of the run.
-        runq_wait_ns: Time that the run's threads were runnable but not running, summed.
-        counts: Operations ("ops") and the model's own counters in this phase, summed over threads.
-        latency_ns: Percentiles "p50", "p90", "p99" and the maximum "max" of what the model timed
-            itself, within 3%; empty if it times nothing.
+    Ratios pair those with the same `threads`, `repeat` and `phase`: they were taken back to back.
+    `value` is the median over the timed slices, in the measurement's unit, `low` and `high` are the
+    extremes. `pingpong_ns` is the one-way cost, just before, of handing a cache line between the
+    first two CPUs used. The skews are between the first and the last thread; `runq_wait_ns`, of
+    threads that were runnable but not running, and the counts ("ops" and the model's own) are sums.
+    `latency_ns` has "p50", "p90", "p99" and "max" of what the model timed itself, within 3%.
     """
 
     threads: int
@@ -75,13 +92,9 @@ class Sample:
     latency_ns: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Failure:
-    """A run that gave no sample, and why: a crash, a deadline, a broken invariant.
-
-    Attributes:
-        late: A busy machine may be to blame: it used up its time, or a thread did not get its CPU.
-    """
+    """A run that gave no sample, and why; `late` is as in `runner.RunFailed`."""
 
     variant: str
     threads: int
@@ -90,7 +103,7 @@ class Failure:
     late: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class VariantResult:
     """All samples of one variant; `counts` sums the samples' counts."""
 
@@ -98,7 +111,7 @@ class VariantResult:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RatioAt:
     """A paired ratio between two variants at one thread count and phase."""
 
@@ -112,19 +125,11 @@ class RatioAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(Record):
-    """Interleaved repeats of a case's variants.
+    """Interleaved repeats of a case's variants, in the order asked for.
 
-    Attributes:
-        case: The case's slug.
-        metric: What `Sample.value` is, with its unit in the name, e.g. "ops_per_s".
-        unit: The unit as it stands on an axis, e.g. "operations/s".
-        params: The model's parameters as they were set.
-        variants: By name, in the order asked for.
-        ratio: Keyed "after/before": every later variant over the first one. Above 1 means that
-            the later variant's value is larger.
-        failures: The runs that gave no sample.
-        provenance: Where and how.
-        recorded: True for a reference run that was loaded rather than measured just now.
+    `metric` ("ops_per_s") is what `Sample.value` is, `unit` ("operations/s") stands on an axis.
+    `ratio` is keyed "after/before": every later variant over the first one. It is `recorded` if it
+    was loaded rather than measured just now.
     """
 
     case: str
@@ -142,37 +147,21 @@ class Measurement(Record):
         self, variant: str, *, threads: int | None = None, phase: str | None = None
     ) -> list[Sample]:
         """The variant's samples, optionally of one thread count and one phase only."""
-        return [
-            s
-            for s in self.variants[variant].samples
-            if threads in (None, s.threads) and phase in (None, s.phase)
-        ]
+        rows = self.variants[variant].samples
+        return [s for s in rows if threads in (None, s.threads) and phase in (None, s.phase)]
 
-    def values(
-        self, variant: str, *, threads: int | None = None, phase: str | None = None
-    ) -> list[float]:
+    def values(self, variant: str, **at: Any) -> list[float]:
         """`Sample.value` of `samples()`, in the measurement's unit."""
-        return [s.value for s in self.samples(variant, threads=threads, phase=phase)]
+        return [s.value for s in self.samples(variant, **at)]
 
-    def count(
-        self, variant: str, counter: str, *, threads: int | None = None, phase: str | None = None
-    ) -> int:
+    def count(self, variant: str, counter: str, **at: Any) -> int:
         """A counter summed over `samples()`."""
-        return sum(s.counts[counter] for s in self.samples(variant, threads=threads, phase=phase))
+        return sum(s.counts[counter] for s in self.samples(variant, **at))
 
-    def share(
-        self,
-        variant: str,
-        counter: str,
-        of: Sequence[str],
-        *,
-        threads: int | None = None,
-        phase: str | None = None,
-    ) -> float:
+    def share(self, variant: str, counter: str, of: Sequence[str], **at: Any) -> float:
         """What part of the counters `of`, summed, is `counter`: 0 to 1, or NaN of nothing."""
-        total = sum(self.count(variant, name, threads=threads, phase=phase) for name in of)
-        part = self.count(variant, counter, threads=threads, phase=phase)
-        return part / total if total else float("nan")
+        total = sum(self.count(variant, name, **at) for name in of)
+        return self.count(variant, counter, **at) / total if total else float("nan")
 
     def ratio_at(self, variant: str, *, threads: int, phase: str = "run") -> RatioAt:
         """The paired ratio of `variant` over the first variant."""
@@ -193,49 +182,23 @@ class Measurement(Record):
         return list(dict.fromkeys(s.phase for v in self.variants.values() for s in v.samples))
 
 
-def build(
-    *,
-    case: str,
-    metric: str,
-    unit: str,
-    params: dict[str, int],
-    samples: dict[str, list[Sample]],
-    failures: list[Failure],
-    provenance: Provenance,
-    ratios: bool = True,
-) -> Measurement:
-    """Assemble a measurement: sum the counts and pair the ratios (first variant is the base).
-
-    A pair whose base is 0 has no ratio and is left out; `RatioAt.pairs` says how many there were.
-    """
-    variants = {
-        name: VariantResult(samples=rows, counts=_sum_counts(rows))
-        for name, rows in samples.items()
-    }
+def build(*, samples: Mapping[str, list[Sample]], ratios: bool = True, **about: Any) -> Measurement:
+    """A measurement of samples and its other fields; no ratio is taken over a base of 0."""
+    variants = {}
+    for name, rows in samples.items():
+        counts: Counter[str] = Counter()
+        for row in rows:
+            counts.update(row.counts)
+        variants[name] = VariantResult(rows, dict(counts))
     base, *others = samples
-    return Measurement(
-        case=case,
-        metric=metric,
-        unit=unit,
-        params=params,
-        variants=variants,
-        ratio={
-            f"{name}/{base}": _ratios(samples[name], samples[base]) for name in others if ratios
-        },
-        failures=failures,
-        provenance=provenance,
-    )
+    ratio = {f"{name}/{base}": _ratios(samples[name], samples[base]) for name in others if ratios}
+    return Measurement(variants=variants, ratio=ratio, **about)
 
 
 def load(path: Path) -> Measurement:
-    """Read a saved measurement; `recorded` is set.
-
-    Raises:
-        ContendedError: the file is missing, is not JSON, or does not fit the schema.
-    """
-    return replace(
-        records.load(Measurement, path, "results", SCHEMA, "measure again"), recorded=True
-    )
+    """Read a saved measurement; `recorded` is set."""
+    found = records.load(Measurement, path, "results", SCHEMA, "measure again")
+    return replace(found, recorded=True)
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -244,33 +207,16 @@ def number(value: float, digits: int = 4) -> str:
     return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:.{digits}g}"
 
 
-def _sum_counts(samples: Iterable[Sample]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for sample in samples:
-        total.update(sample.counts)
-    return dict(total)
-
-
 def _ratios(top: Sequence[Sample], base: Sequence[Sample]) -> list[RatioAt]:
-    rows = []
     below = {(s.threads, s.phase, s.repeat): s.value for s in base}
-    places = dict.fromkeys((s.threads, s.phase) for s in top)
-    for threads, phase in places:
-        pairs = [
-            (s.value, below[threads, phase, s.repeat])
-            for s in top
-            if (s.threads, s.phase) == (threads, phase) and below.get((threads, phase, s.repeat))
-        ]
-        if pairs:
-            ratio = stats.paired_ratio([a for a, _ in pairs], [b for _, b in pairs])
-            rows.append(
-                RatioAt(
-                    threads=threads,
-                    phase=phase,
-                    median=ratio.median,
-                    low=ratio.low,
-                    high=ratio.high,
-                    pairs=len(pairs),
-                )
-            )
+    pairs: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    for s in top:
+        both = pairs.setdefault((s.threads, s.phase), [])
+        if under := below.get((s.threads, s.phase, s.repeat)):
+            both.append((s.value, under))
+    rows = []
+    for (threads, phase), both in pairs.items():
+        if both:
+            span = stats.paired_ratio(*zip(*both, strict=True))
+            rows.append(RatioAt(threads, phase, span.median, span.low, span.high, len(both)))
     return rows

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Runs of C models in a child process, each with a deadline.
 
-A model may be wrong: it is somebody's C, perhaps a student's. So it never runs in this process. A
-crash, an endless loop or a broken invariant comes back as a reason in words.
+A model is somebody's C, perhaps a student's. So it never runs in this process: a crash, an endless
+loop or a broken invariant comes back as a reason in words.
 """
-
-from __future__ import annotations
 
 import fcntl
 import json
@@ -14,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,12 +28,7 @@ PATIENCE_S = 120.0
 
 
 class RunFailed(ContendedError):
-    """A run that gave no result; the message is the reason.
-
-    Attributes:
-        late: Whether a busy machine may be to blame: it used up its time, or a thread did not get
-            its CPU when it was needed.
-    """
+    """A run that gave no result, and why; a busy machine may be to blame if it is `late`."""
 
     def __init__(self, reason: str, *, late: bool = False) -> None:
         super().__init__(reason)
@@ -44,36 +37,23 @@ class RunFailed(ContendedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """One run of one variant: `struct ct_config` of `csrc/abi.h`, field by field.
-
-    Attributes:
-        variant: The variant's place in the model's table.
-        cpus: The CPU of each thread.
-        params: In the order of the model's table.
-        slices: Timed samples in each phase.
-        sched: 0 SCHED_FIFO where allowed, 1 SCHED_FIFO or an error, 2 SCHED_OTHER.
-        pin: False only to show what goes wrong without.
-        think_ns: Private work after each operation, nanoseconds.
-        warmup_ns: Before the first phase, nanoseconds.
-        slice_ns: The length of a slice, nanoseconds; not used with `ops`.
-        ops: Operations of each thread in each slice, or 0 for timed slices.
-    """
+    """One run of one variant: `struct ct_config` of `csrc/abi.h`, which explains the fields."""
 
     variant: int
     threads: int
     cpus: list[int]
-    params: list[int]
-    slices: int
-    sched: int
-    pin: bool
-    think_ns: int
-    warmup_ns: int
-    slice_ns: int
-    ops: int
+    params: list[int] = field(default_factory=list)
+    slices: int = 5
+    sched: int = 0
+    pin: bool = True
+    think_ns: int = 0
+    warmup_ns: int = 0
+    slice_ns: int = 0
+    ops: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class PhaseResult:
     """What one phase of a run gave; rates in operations per second, counts over all threads."""
 
     rate_min: float
@@ -86,24 +66,22 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunResult:
     """What one run gave: `struct ct_result` of `csrc/abi.h`."""
 
     sched: str
-    think_ns: float
-    clock_ns: float
     start_skew_ns: int
     stop_skew_ns: int
     runq_wait_ns: int
-    planned_ns: int
-    phases: list[Phase]
+    phases: list[PhaseResult]
 
 
 class Runner:
     """A child process that runs models; a context manager, nothing of it outlives the block."""
 
+    _child: subprocess.Popen[str] | None = None
+
     def __init__(self) -> None:
-        self._child: subprocess.Popen[str] | None = None
         self._patience_s = PATIENCE_S
 
     def __enter__(self) -> Self:
@@ -130,31 +108,22 @@ class Runner:
 
     def describe(self, library: Path) -> dict[str, Any]:
         """The model's own description, as plain data."""
-        return self._ask({"library": str(library), "deadline_s": LOAD_S})
+        return self._ask(library, LOAD_S)
 
-    def run(self, library: Path, config: Config, *, deadline_s: float) -> Run:
-        """Run a variant once.
+    def run(self, library: Path, config: Config, *, deadline_s: float) -> RunResult:
+        """Run a variant once; raises RunFailed if it crashed, took too long or counted wrong.
 
         While it runs, no other runner of this package does: two would disturb each other's numbers,
         and threads of SCHED_FIFO could keep each other from their CPUs until both are stopped.
-
-        Raises:
-            RunFailed: it crashed, took longer than `deadline_s` seconds, or its invariant does
-                not hold.
         """
         with self._alone():
-            answer = self._ask(
-                {"library": str(library), "config": asdict(config), "deadline_s": deadline_s}
-            )
-        run: Run = records.adapter(Run).validate_python(answer)
+            answer = self._ask(library, deadline_s, config=asdict(config))
+        run: RunResult = records.adapter(RunResult).validate_python(answer)
         return run
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Wait for a run of another notebook or terminal to end, and keep others waiting meanwhile.
-
-        Who keeps others waiting for longer than a run may take is stuck: it is waited for once.
-        """
+        """Wait for another process's run to end, once if that is stuck, and keep others waiting."""
         until = time.monotonic() + self._patience_s
         # a file of our own: it is there in read-only installations too, and is only locked
         with Path(__file__).open("rb") as ours:
@@ -169,11 +138,12 @@ class Runner:
                     time.sleep(0.005)
             yield
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, library: Path, deadline_s: float, **more: Any) -> dict[str, Any]:
         host = self._child
         assert host is not None, "use the runner as a context manager"
         assert host.stdin is not None
         assert host.stdout is not None
+        request = {"library": str(library), "deadline_s": deadline_s, **more}
         try:
             host.stdin.write(json.dumps(request) + "\n")
             host.stdin.flush()
