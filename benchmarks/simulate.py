@@ -151,8 +151,8 @@ def main() -> int:
     for row in validate.against_models(cases.modelled()):
         note = "" if row.fits else f"  {row.why}"
         print(
-            f"      {row.model}, {row.threads} threads: measured {row.measured:.1f}, "
-            f"simulated {row.simulated:.1f} ({row.off:+.0%}){note}"
+            f"      {row.model}, {row.threads} threads: measured {row.measured_ns:.1f}, "
+            f"simulated {row.simulated_ns:.1f} ({row.off:+.0%}){note}"
         )
     return 1 if failed else 0
 

@@ -17,7 +17,7 @@ from support import make_home, one_line
 
 from contended import cases, register
 from contended.book import scoreboard
-from contended.cases.evidence import Count, Evidence, Lab, Ratio, Runs
+from contended.cases.evidence import Count, Evidence, LabMetric, Ratio, Runs
 from contended.cli import main
 from contended.errors import ContendedError
 from contended.measure import TooFewCpus, results
@@ -232,13 +232,13 @@ def test_nothing_is_kept_outside_of_a_build(
         Count("gone", "binds-4000", "before", "no-such-counter"),
         Count("gone", "binds-4000", "no-such-variant", "wasted"),
         Count("gone", "no-such-run", "before", "wasted"),
-        Ratio("gone", "binds-4000", ("after", "no-such-phase"), ("before", "run")),
-        Lab("gone", "before", "no-such-metric"),
-        Lab("gone", "before", "dmesg", pattern=r"(\d+)"),
+        Ratio("gone", "binds-4000", "after", "no-such-phase"),
+        LabMetric("gone", "before", "no-such-metric"),
+        LabMetric("gone", "before", "dmesg", pattern=r"(\d+)"),
     ],
 )
 def test_a_probe_that_finds_nothing_is_an_error(
-    root: Path, monkeypatch: pytest.MonkeyPatch, probe: Count | Ratio | Lab
+    root: Path, monkeypatch: pytest.MonkeyPatch, probe: Count | Ratio | LabMetric
 ) -> None:
     monkeypatch.setenv("CONTENDED_HOME", str(root))
     with pytest.raises(ContendedError) as caught:

@@ -20,9 +20,11 @@ from contended.errors import ContendedError, UsageError
 from contended.register import Case
 from contended.simulate import predict
 from contended.simulate.curves import Sweep
-from contended.simulate.predict import Predicted, Prediction
+from contended.simulate.predict import CasePrediction, Predicted
 from contended.simulate.validate import Modelled
 from contended.simulate.workload import Workload
+
+ONLY_STEPS = "the cost is in the algorithm's steps, which the model counts; no line is fought over"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +74,7 @@ def workloads() -> dict[str, Workload]:
 
 
 def workload(name: str) -> Workload:
-    """What can be simulated under a name.
-
-    Raises:
-        UsageError: nothing; the message lists what can.
-    """
+    """What can be simulated under a name; raises UsageError if that is nothing."""
     known = workloads()
     if name not in known:
         raise UsageError(f"{name!r} cannot be simulated; choose one of: {', '.join(known)}")
@@ -90,18 +88,11 @@ def case_of(name: str) -> str:
 
 
 @cache
-def prediction(slug: str) -> Prediction:
-    """Simulate what was published of a case; takes seconds.
-
-    Raises:
-        UsageError: no such case.
-    """
+def prediction(slug: str) -> CasePrediction:
+    """Simulate what was published of a case; takes seconds."""
     case, known = register.get(slug), study(slug)
-    if known.predictions is None:
-        rows = predict.nothing(case, known.unsimulated)
-    else:
-        rows = known.predictions(case)
-    return Prediction(slug=slug, rows=tuple(rows))
+    rows = (known.predictions or (lambda case: predict.nothing(case, known.unsimulated)))(case)
+    return CasePrediction(slug, tuple(rows))
 
 
 def modelled() -> list[Modelled]:

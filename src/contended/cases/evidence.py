@@ -10,6 +10,7 @@ compared; other probes show the mechanism at this machine's size.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -50,32 +51,22 @@ class Reading:
 
 @dataclass
 class Runs:
-    """The runs of one case.
-
-    Attributes:
-        slug: The case.
-        fresh: The folder of what was measured when the book was built; None to leave it out.
-    """
+    """The runs of one case; those in `fresh` were measured when the book was built."""
 
     slug: str
     fresh: Path | None = None
     _known: dict[str, tuple[Measurement, str, bool]] = field(default_factory=dict)
 
-    def read(self, probe: Probe) -> Reading:
-        """What a probe asks for.
-
-        Raises:
-            ContendedError: there is no such run, variant or counter; the message names the probe.
-        """
+    def read(self, probe: RunProbe) -> Reading:
+        """What a probe asks for; raises ContendedError if there is no such number."""
         try:
-            value, text, source, live = probe.seen(self)
+            value, text, source, live = probe._seen(self)
         except (KeyError, ValueError, IndexError, ZeroDivisionError) as error:
             raise ContendedError(
                 f"the scoreboard's probe {probe.what!r} of {self.slug} finds no number: {error!r}"
             ) from error
-        return Reading(
-            what=probe.what, value=value, text=text, of=probe.of, source=source, live=live
-        )
+        what, of = probe.what, probe.of
+        return Reading(what=what, value=value, text=text, of=of, source=source, live=live)
 
     def run(self, label: str) -> tuple[Measurement, str, bool]:
         """A measurement, where it was found, and whether this build made it."""
@@ -93,125 +84,109 @@ class Runs:
         """The recorded runs of the case's kernels."""
         return chapter.recorded(self.slug)
 
-    @property
-    def kernel_source(self) -> str:
-        """Where they are, below the tree's root."""
-        return f"results/{self.slug}/kernel.json"
 
-
+Number = tuple[float, str]
+"""A number, and as it is shown."""
 Seen = tuple[float, str, str, bool]
 """A number, as it is shown, where it was found, and whether this build made it."""
 
 
 @dataclass(frozen=True)
-class Probe:
-    """What to read from a run.
-
-    Attributes:
-        what: In words.
-        of: The published value that it can be compared with, if there is one.
-    """
+class RunProbe:
+    """What to read from a run, in words, and the published value that it compares with, if any."""
 
     what: str
     of: str = field(default="", kw_only=True)
 
-    def seen(self, runs: Runs) -> Seen:
-        """Read it."""
+    def _seen(self, runs: Runs) -> Seen:
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Ratio(Probe):
-    """Throughput over throughput, repeat by repeat.
-
-    Attributes:
-        run: The measurement's label: `results/<slug>/<run>.json`.
-        top: Variant and phase.
-        base: Variant and phase.
-        threads: How many.
-    """
-
-    run: str
-    top: tuple[str, str]
-    base: tuple[str, str]
-    threads: int = 2
-
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        run, source, live = runs.run(self.run)
-        top, base = (
-            run.values(variant, threads=self.threads, phase=phase)
-            for variant, phase in (self.top, self.base)
-        )
-        found = stats.paired_ratio(top, base)
-        text = f"{number(found.median, 3)} ({number(found.low, 3)} to {number(found.high, 3)})"
-        return found.median, text, source, live
-
-
-@dataclass(frozen=True)
-class Share(Probe):
-    """What part of the counters `among` is `counter`."""
+class _ModelProbe(RunProbe):
+    """What to read of a variant from the measurement `results/<slug>/<run>.json`."""
 
     run: str
     variant: str
+
+    def _seen(self, runs: Runs) -> Seen:
+        run, source, live = runs.run(self.run)
+        return *self._number(run), source, live
+
+    def _number(self, run: Measurement) -> Number:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Ratio(_ModelProbe):
+    """Throughput of two threads over that of `base`, a variant and a phase, repeat by repeat."""
+
+    phase: str = "run"
+    base: tuple[str, str] = ("before", "run")
+
+    def _number(self, run: Measurement) -> Number:
+        sides = (self.variant, self.phase), self.base
+        top, base = (run.values(variant, threads=2, phase=phase) for variant, phase in sides)
+        found = stats.paired_ratio(top, base)
+        text = f"{number(found.median, 3)} ({number(found.low, 3)} to {number(found.high, 3)})"
+        return found.median, text
+
+
+@dataclass(frozen=True)
+class Share(_ModelProbe):
+    """What part of the counters `among` is `counter`, of two threads."""
+
     counter: str
     among: tuple[str, ...]
     phase: str
-    threads: int = 2
 
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        run, source, live = runs.run(self.run)
-        value = 100 * run.share(
-            self.variant, self.counter, self.among, threads=self.threads, phase=self.phase
-        )
-        return value, f"{_short(value)} %", source, live
+    def _number(self, run: Measurement) -> Number:
+        part = run.share(self.variant, self.counter, self.among, threads=2, phase=self.phase)
+        return 100 * part, f"{_short(100 * part)} %"
 
 
 @dataclass(frozen=True)
-class Count(Probe):
-    """A counter, for each operation."""
+class Count(_ModelProbe):
+    """A counter, for each operation of one thread."""
 
-    run: str
-    variant: str
     counter: str
-    threads: int = 1
 
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        run, source, live = runs.run(self.run)
-        counted, ops = (
-            run.count(self.variant, name, threads=self.threads) for name in (self.counter, "ops")
-        )
-        return counted / ops, _short(counted / ops), source, live
+    def _number(self, run: Measurement) -> Number:
+        counted, ops = (run.count(self.variant, name, threads=1) for name in (self.counter, "ops"))
+        return counted / ops, _short(counted / ops)
 
 
 @dataclass(frozen=True)
-class Wait(Probe):
-    """The median of what the model timed itself, in milliseconds."""
+class Wait(_ModelProbe):
+    """The median of what the model timed itself, with two threads, in milliseconds."""
 
-    run: str
-    variant: str
-    threads: int = 2
-
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        run, source, live = runs.run(self.run)
-        samples = run.samples(self.variant, threads=self.threads)
-        value = stats.median([sample.latency_ns["p50"] for sample in samples]) / 1e6
-        return value, _time(value), source, live
+    def _number(self, run: Measurement) -> Number:
+        samples = run.samples(self.variant, threads=2)
+        return _median_ms([sample.latency_ns for sample in samples])
 
 
 @dataclass(frozen=True)
-class Slope(Probe):
+class Chains(_ModelProbe):
+    """How many chains there must be if a lookup takes as many steps as it does.
+
+    With N mounts on c even chains, 1 + (N - 1) / 2c.
+    """
+
+    def _number(self, run: Measurement) -> Number:
+        steps = run.count(self.variant, "steps") / run.count(self.variant, "ops")
+        value = (run.params["mounts"] - 1) / (2 * (steps - 1))
+        return value, f"{number(value, 3)} ({number(steps, 3)} steps)"
+
+
+@dataclass(frozen=True)
+class Slope(RunProbe):
     """The exponent of counters, summed, over runs `<prefix>-<size>`."""
 
     prefix: str
     variant: str
     counters: tuple[str, ...]
 
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
+    def _seen(self, runs: Runs) -> Seen:
         sizes, counted, source, live = [], [], "", True
         folder = lesson.reference(f"{runs.slug}/x").parent
         for path in sorted(folder.glob(f"{self.prefix}-*.json")):
@@ -226,85 +201,67 @@ class Slope(Probe):
 
 
 @dataclass(frozen=True)
-class Chains(Probe):
-    """How many chains there must be if a lookup takes as many steps as it does.
-
-    With N mounts on c even chains, 1 + (N - 1) / 2c.
-    """
-
-    run: str
-    variant: str
-
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        run, source, live = runs.run(self.run)
-        steps = run.count(self.variant, "steps") / run.count(self.variant, "ops")
-        value = (run.params["mounts"] - 1) / (2 * (steps - 1))
-        return value, f"{number(value, 3)} ({number(steps, 3)} steps)", source, live
-
-
-@dataclass(frozen=True)
-class Lab(Probe):
+class LabMetric(RunProbe):
     """What an outcome of the case's kernels saw.
 
     Attributes:
         variant: The kernel.
         metric: The outcome's.
-        run: Of the case's file; None takes the first that looks at the metric.
         percent: Whether to show it as a percentage.
         pattern: For an outcome about text: a regular expression whose group is the number.
     """
 
     variant: str
     metric: str
-    run: str | None = None
     percent: bool = False
     pattern: str = ""
 
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
+    def _seen(self, runs: Runs) -> Seen:
+        source = f"results/{runs.slug}/kernel.json"
         if not self.pattern:
-            value = runs.kernel.seen(self.variant, self.metric, self.run)
-            text = f"{_short(100 * value)} %" if self.percent else _short(value)
-            return value, text, runs.kernel_source, False
+            value = runs.kernel.seen(self.variant, self.metric)
+            return (
+                value,
+                f"{_short(100 * value)} %" if self.percent else _short(value),
+                source,
+                False,
+            )
         for outcome in runs.kernel.outcomes:
-            if (outcome.variant, outcome.metric) == (self.variant, self.metric):
-                found = re.search(self.pattern, str(outcome.seen))
-                if found:
-                    return float(found[1]), found[1], runs.kernel_source, False
+            if (outcome.variant, outcome.metric) == (self.variant, self.metric) and (
+                found := re.search(self.pattern, str(outcome.seen))
+            ):
+                return float(found[1]), found[1], source, False
         raise ValueError(f"no {self.pattern!r} in {self.metric} of {self.variant}")
 
 
 @dataclass(frozen=True)
-class LabWait(Probe):
+class LabWait(RunProbe):
     """The median wait in a run of the kernel lab, in milliseconds."""
 
     variant: str
     run: str
     label: str
 
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
+    def _seen(self, runs: Runs) -> Seen:
         results = runs.kernel.results(self.variant, self.run, self.label)
-        value = stats.median([result["latency_ns"]["p50"] for result in results]) / 1e6
-        return value, _time(value), runs.kernel_source, False
+        found = _median_ms([result["latency_ns"] for result in results])
+        return *found, f"results/{runs.slug}/kernel.json", False
 
 
 @dataclass(frozen=True)
-class Lines(Probe):
+class Lines(RunProbe):
     """HITM per operation at the instructions of one kernel function, from a recorded profile."""
 
     profile: str
     variant: str
     symbol: str
 
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        path = lesson.reference(f"{runs.slug}/{self.profile}")
-        profile = saved.load(path).of(self.variant, None)
+    def _seen(self, runs: Runs) -> Seen:
+        name = f"{runs.slug}/{self.profile}"
+        profile = saved.load(lesson.reference(name)).of(self.variant, None)
         moved = sum(s.counts.hitm for _, s in profile.sites() if s.symbol == self.symbol)
         value = profile.per_op(moved)
-        return value, number(value, 3), f"results/{runs.slug}/{self.profile}.json", False
+        return value, number(value, 3), f"results/{name}.json", False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,8 +275,8 @@ class Evidence:
         section: Id of the chapter's section that discusses it.
     """
 
-    userspace: tuple[Probe, ...] = ()
-    kernel: tuple[Probe, ...] = ()
+    userspace: tuple[RunProbe, ...] = ()
+    kernel: tuple[RunProbe, ...] = ()
     note: str
     section: str = PREDICTED
     no_userspace: str = ""
@@ -342,5 +299,6 @@ def _short(value: float) -> str:
     return "below 0.001" if 0 < value < 0.001 else number(value, 3)
 
 
-def _time(ms: float) -> str:
-    return f"{number(ms, 3)} ms" if ms >= 0.1 else f"{number(1000 * ms, 3)} µs"
+def _median_ms(waits: Sequence[Mapping[str, float]]) -> Number:
+    ms = stats.median([wait["p50"] for wait in waits]) / 1e6
+    return ms, f"{number(ms, 3)} ms" if ms >= 0.1 else f"{number(1000 * ms, 3)} µs"

@@ -1,24 +1,19 @@
 # SPDX-License-Identifier: MIT
 """mount-propagation: copies of a mount that are made only to be thrown away."""
 
-from contended.cases import Study
-from contended.cases.evidence import Count, Evidence, Lab
+from contended.cases import ONLY_STEPS, Study
+from contended.cases.evidence import Count, Evidence, LabMetric
 
+_WASTED, _FREED = "copies wasted, 4000 binds", "mounts freed again, 1000 binds"
 _EVIDENCE = {
     "discarded-mounts": Evidence(
         userspace=(
-            Count(
-                "before: copies wasted, 4000 binds",
-                "binds-4000",
-                "before",
-                "wasted",
-                of="before",
-            ),
-            Count("after: copies wasted, 4000 binds", "binds-4000", "after", "wasted"),
+            Count(f"before: {_WASTED}", "binds-4000", "before", "wasted", of="before"),
+            Count(f"after: {_WASTED}", "binds-4000", "after", "wasted"),
         ),
         kernel=(
-            Lab("before: mounts freed again, 1000 binds", "before", "1000/calls.cleanup_mnt"),
-            Lab("after: mounts freed again, 1000 binds", "after", "1000/calls.cleanup_mnt"),
+            LabMetric(f"before: {_FREED}", "before", "1000/calls.cleanup_mnt"),
+            LabMetric(f"after: {_FREED}", "after", "1000/calls.cleanup_mnt"),
         ),
         note="Model and kernel agree to the last mount on N(N - 1)/2 for N binds, which is not "
         "what the letter says of 4000; the chapter works out what may have been meant.",
@@ -26,8 +21,4 @@ _EVIDENCE = {
     ),
 }
 
-STUDY = Study(
-    unsimulated="the cost is in the algorithm's steps, which the model counts; no line is fought "
-    "over",
-    evidence=_EVIDENCE,
-)
+STUDY = Study(unsimulated=ONLY_STEPS, evidence=_EVIDENCE)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from contended import register
 from contended.cases import Study
-from contended.cases.evidence import Count, Evidence, Lab, Ratio
+from contended.cases.evidence import Count, Evidence, LabMetric, Ratio
 from contended.register import Case
 from contended.simulate.chart import Mark
-from contended.simulate.curves import Line, Sweep, times
+from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.locks import Lock, Lockref
 from contended.simulate.predict import Ground, Predicted, cannot, over
-from contended.simulate.program import UNIFORM
-from contended.simulate.workload import HOLDER, MS, Built, Scenario, Setup, work
+from contended.simulate.program import UNIFORM, Memory, Program
+from contended.simulate.workload import HOLDER, MS, Scenario, Setup, work
 
 SLUG = "open-creat-unlazy"
 MOUNTS = 64
@@ -22,34 +22,31 @@ OPENS = MOUNTS * 100 * 10_000  # in the report's test
 STRANGER_EVERY = 2000  # operations
 
 
-def _open(setup: Setup) -> Built:
+def _open(setup: Setup, p: Program, memory: Memory) -> None:
     """open(O_CREAT) and close in one of many mounts, with or without the root's reference."""
-    p, memory = setup.begin()
     mount = 0  # the register that says in which
     root = Lockref(Lock(setup.lock, memory, memory.word(1 << 32)))
     count, rwsem = memory.array(MOUNTS, mount), memory.array(MOUNTS, mount)
     for at in range(count.base, count.base + MOUNTS):
         memory.initial[at] = 1 << 32
-    directory = Lockref(Lock(setup.lock, memory, count), fast=3, slow=4, retried=5)
+    directory = Lockref(Lock(setup.lock, memory, count), counter=3)
     lock = Lock("queued", memory, rwsem)
-    file = memory.own()[0]
+    (file,) = memory.own()
     work = max(setup.work["open"] - setup.work["lookup"], 0.0)
-    p.label("go")
     p.alu("random", mount, number=MOUNTS)
     p.think(work / 2, UNIFORM)
     if setup.variant != "lookup-first":
         directory.change(p, 1)
-    if setup.variant == "before":
-        root.change(p, 1)
-    if setup.variant != "lookup-first":
+        if setup.variant == "before":
+            root.change(p, 1)
         lock.acquire(p)
     p.think(setup.work["lookup"], UNIFORM)
     p.add(file, 1)
     if setup.variant != "lookup-first":
         lock.release(p)
         directory.change(p, -1)
-    if setup.variant == "before":
-        root.change(p, -1)
+        if setup.variant == "before":
+            root.change(p, -1)
     p.think(work / 2, UNIFORM)
     p.add(file, -1)
     p.done()
@@ -60,10 +57,14 @@ def _open(setup: Setup) -> Built:
     p.branch(1, "!=", 0, "go")
     p.count(6)
     Lockref(root.lock, hold_ns=setup.work["holder"]).locked(p, 0)
-    p.jump("go")
-    return Built(p, memory)
 
 
+_COUNTERS = ("fast", "slow", "retried", "dir_fast", "dir_slow", "dir_retried", "stranger")
+_CALLS = (
+    "open(2) with O_CREAT and close(2) of one file on tmpfs by one thread: 2-CPU AMD EPYC guest, "
+    "Linux 6.18"
+)
+_LOOKUP = "a directory's lock is held for one lookup of a cached name"
 LOOP = Scenario(
     name=SLUG,
     variants={
@@ -72,31 +73,10 @@ LOOP = Scenario(
         "lookup-first": "found without locks or references, as since 6.12",
     },
     phases={"start": 1 * MS, "perturbed": 1 * MS, "run": 4 * MS},
-    counters={
-        "fast": 0,
-        "slow": 1,
-        "retried": 2,
-        "dir_fast": 3,
-        "dir_slow": 4,
-        "dir_retried": 5,
-        "stranger": 6,
-    },
+    counters={name: number for number, name in enumerate(_COUNTERS)},
     works={
-        "open": work(
-            2430,
-            "measured",
-            "open(2) with O_CREAT and close(2) of one file on tmpfs by one thread: 2-CPU AMD EPYC "
-            "guest, Linux 6.18",
-            1200,
-            4000,
-        ),
-        "lookup": work(
-            200,
-            "assumed",
-            "a directory's lock is held for one lookup of a cached name",
-            100,
-            500,
-        ),
+        "open": work(2430, "measured", _CALLS, 1200, 4000),
+        "lookup": work(200, "assumed", _LOOKUP, 100, 500),
         "holder": HOLDER,
     },
     build=_open,
@@ -105,12 +85,8 @@ LOOP = Scenario(
 
 def _marks() -> tuple[Mark, ...]:
     figure = register.get(SLUG).figure("open-close-64-mounts")
-    found = []
-    for name in ("before", "after"):
-        value = figure.value(name)
-        ends = OPENS / value.high, OPENS / value.low
-        found.append(Mark(name, float(figure.cpus or 0), *ends))
-    return tuple(found)
+    values = (figure.value("before"), figure.value("after"))
+    return tuple(Mark(v.name, figure.cpus, OPENS / v.high, OPENS / v.low) for v in values)
 
 
 def _predictions(case: Case) -> Iterator[Predicted]:
@@ -123,22 +99,21 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     gain = rates["after"], rates["before"]
     yield here.ratio(figure, "before", "after", gain, "the patch's gain")
     figure = case.figure("aim7-create-close")
-    for name in ("healthy", "before"):
-        yield cannot(figure, name, "what a job consists of, and the machine, are not told")
+    why = "what a job consists of, and the machine, are not told"
+    yield from cannot(figure, why, "healthy", "before")
     why = "read literally; the text discusses another reading"
     yield here.ratio(figure, "healthy", "before", gain, why)
 
 
 _OPENS = (
-    Ratio("throughput, after over before, 2 threads", "opens", ("after", "run"), ("before", "run")),
+    Ratio("throughput, after over before, 2 threads", "opens", "after"),
     Count("before: root references per open", "opens", "before", "root_refs"),
     Count("after: root references per open", "opens", "after", "root_refs"),
 )
 _TAKEN = (
-    Lab("before: references per open", "before", "calls_per_op.__legitimize_path"),
-    Lab("after: references per open", "after", "calls_per_op.__legitimize_path"),
+    LabMetric("before: references per open", "before", "calls_per_op.__legitimize_path"),
+    LabMetric("after: references per open", "after", "calls_per_op.__legitimize_path"),
 )
-
 _EVIDENCE = {
     "open-close-64-mounts": Evidence(
         userspace=_OPENS,
@@ -159,11 +134,7 @@ STUDY = Study(
     sweep=Sweep(
         workload=LOOP,
         machine="2x20-smt",
-        lines=(
-            Line("before", "run", "before"),
-            Line("after", "run", "after"),
-            Line("lookup-first", "run", "lookup-first"),
-        ),
+        lines=(Series("before"), Series("after"), Series("lookup-first")),
         knob=times(LOOP, "open"),
         marks=_marks,
     ),

@@ -6,25 +6,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from contended.cases import Study
-from contended.cases.evidence import Evidence, Lab, Ratio
+from contended.cases.evidence import Evidence, LabMetric, Ratio
 from contended.register import Case
-from contended.simulate.curves import Line, Sweep, times
-from contended.simulate.machines import Machine
+from contended.simulate.curves import Series, Sweep, times
+from contended.simulate.machines import MachineModel
 from contended.simulate.predict import Ground, Predicted, cannot
 from contended.simulate.program import UNIFORM, Memory, Program
 from contended.simulate.validate import Modelled
-from contended.simulate.workload import MS, Built, Scenario, Setup, work
+from contended.simulate.workload import MS, Scenario, Setup, work
 
 SLUG = "overlay-creds"
 
 
-def _creds(setup: Setup) -> Built:
+def _creds(setup: Setup, p: Program, memory: Memory) -> None:
     """Check access on an overlay: borrow the mounter's credentials, look, give them back."""
-    p, memory = setup.begin()
     ids = memory.word()
     usage = memory.word(1) if setup.variant == "own-line" else memory.word(1, beside=ids)
     counted = setup.variant != "after"
-    p.label("go")
     p.think(setup.work["faccessat"] * 0.8, UNIFORM)
     if counted:
         p.add(usage, 1)
@@ -33,10 +31,10 @@ def _creds(setup: Setup) -> Built:
     if counted:
         p.add(usage, -1)
     p.done()
-    p.jump("go")
-    return Built(p, memory)
 
 
+_CALL = "faccessat(2) of one file on tmpfs by one thread: 2-CPU AMD EPYC guest, Linux 6.18; "
+_CALL += "overlayfs adds to it"
 CHECKS = Scenario(
     name=SLUG,
     variants={
@@ -45,16 +43,7 @@ CHECKS = Scenario(
         "after": "count nothing",
     },
     phases={"start": 0.5 * MS, "run": 2 * MS},
-    works={
-        "faccessat": work(
-            1000,
-            "measured",
-            "faccessat(2) of one file on tmpfs by one thread: 2-CPU AMD EPYC guest, Linux 6.18; "
-            "overlayfs adds to it",
-            500,
-            3000,
-        ),
-    },
+    works={"faccessat": work(1000, "measured", _CALL, 500, 3000)},
     build=_creds,
 )
 
@@ -68,34 +57,23 @@ def remote_share(counts: Mapping[str, int]) -> float:
 def _predictions(case: Case) -> Iterator[Predicted]:
     here = Ground(CHECKS, "2x20-smt", 80)
 
-    def share(box: Machine, work: dict[str, float]) -> float:
+    def share(box: MachineModel, work: dict[str, float]) -> float:
         return remote_share(here.phase("before", "run", box, work).counts)
 
-    def moved(box: Machine, work: dict[str, float]) -> float:
+    def moved(box: MachineModel, work: dict[str, float]) -> float:
         return float(here.phase("after", "run", box, work).transfers)
 
     remote, local = case.figure("remote-hitm"), case.figure("local-hitm")
     for figure in (remote, local):
-        for value in figure.values:
-            why = "a number of samples: it depends on how long and how often they were taken"
-            yield cannot(figure, value.name, why)
+        yield from cannot(
+            figure, "a number of samples: it depends on how long and how often they were taken"
+        )
     far, near = remote.value("before").low, local.value("before").low
-    published = far / (far + near)
-    yield here.value(
-        remote,
-        "before, remote share",
-        share,
-        "of all HITM on the line, those that came from the other socket",
-        published=(published, published),
-        unit="part",
-    )
-    yield here.value(
-        remote,
-        "after, of the credentials' line",
-        moved,
-        "the report's figures after the fix belong to an unrelated line",
-        published=(0.0, 0.0),
-    )
+    ends = (far / (far + near),) * 2
+    why = "of all HITM on the line, those that came from the other socket"
+    yield here.value(remote, "before, remote share", share, why, published=ends, unit="part")
+    why = "the report's figures after the fix belong to an unrelated line"
+    yield here.value(remote, _AFTER, moved, why, published=(0.0, 0.0))
 
 
 def _borrow(p: Program, memory: Memory) -> None:
@@ -106,23 +84,18 @@ def _borrow(p: Program, memory: Memory) -> None:
     p.add(word, -1)
 
 
-_CREDS = (
-    Ratio("throughput, after over before, 2 threads", "run", ("after", "run"), ("before", "run")),
+_AFTER = "after, of the credentials' line"
+_CREDS = (Ratio("throughput, after over before, 2 threads", "run", "after"),)
+_BORROWED, _MOVED = (
+    "hitm_per_op.field(cred.usage).role(overlay)",
+    "HITM on the counter per faccessat",
 )
-_BORROWED = "hitm_per_op.field(cred.usage).role(overlay)"
+_OVERRIDDEN = "overlay-only: override_creds per faccessat"
 _HITM = (
-    Lab("before: HITM on the counter per faccessat", "before", _BORROWED),
-    Lab(
-        "after: HITM on the counter per faccessat",
-        "after",
-        _BORROWED,
-        of="after, of the credentials' line",
-    ),
-    Lab(
-        "overlay-only: override_creds per faccessat", "overlay-only", "calls_per_op.override_creds"
-    ),
+    LabMetric(f"before: {_MOVED}", "before", _BORROWED),
+    LabMetric(f"after: {_MOVED}", "after", _BORROWED, of=_AFTER),
+    LabMetric(_OVERRIDDEN, "overlay-only", "calls_per_op.override_creds"),
 )
-
 _EVIDENCE = {
     "remote-hitm": Evidence(
         userspace=_CREDS,
@@ -143,11 +116,7 @@ STUDY = Study(
     sweep=Sweep(
         workload=CHECKS,
         machine="2x20-smt",
-        lines=(
-            Line("before", "run", "before"),
-            Line("own-line", "run", "own-line"),
-            Line("after", "run", "after"),
-        ),
+        lines=(Series("before"), Series("own-line"), Series("after")),
         knob=times(CHECKS, "faccessat"),
     ),
     predictions=_predictions,

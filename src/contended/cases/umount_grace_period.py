@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from contended import register
@@ -13,10 +12,10 @@ from contended.cases.evidence import Evidence, LabWait, Wait
 from contended.register import Case, Published
 from contended.simulate import grace, machines
 from contended.simulate.chart import Mark, mark
-from contended.simulate.curves import Knob, Line, Sweep
-from contended.simulate.machines import Machine
+from contended.simulate.curves import Knob, Series, Sweep
+from contended.simulate.machines import MachineModel
 from contended.simulate.predict import Predicted, cannot, said
-from contended.simulate.workload import Row, Source, Workload
+from contended.simulate.workload import Row, Workload
 
 SLUG = "umount-grace-period"
 _LIVE_DRAWS = 40
@@ -32,7 +31,7 @@ class Umounts(Workload):
     def umounts(
         self,
         variant: str,
-        box: Machine,
+        box: MachineModel,
         cpus: int,
         seed: int,
         draws: int = grace.DRAWS,
@@ -43,29 +42,17 @@ class Umounts(Workload):
         for phase, usual in (("idle", 0.0), ("half-busy", 0.5), ("busy", 1.0)):
             rcu = grace.Rcu(busy=usual if busy is None else busy)
             times = sorted(grace.umounts_ns(variant, cpus, rcu=rcu, seed=seed, draws=draws))
-            total = sum(times)
-            found.append(
-                {
-                    "case": self.name,
-                    "variant": variant,
-                    "machine": box.name,
-                    "cpus": cpus,
-                    "seed": seed,
-                    "phase": phase,
-                    "ops_per_s": 10**9 * draws / total,
-                    "ns_per_op": total / draws,
-                    "transfers_per_op": float("nan"),
-                    "ops": draws,
-                    "p50_ms": times[draws // 2] / 1e6,
-                    "p99_ms": times[draws * 99 // 100] / 1e6,
-                    "extrapolated": cpus > box.cpus,
-                }
-            )
+            row = {
+                "ops_per_s": 10**9 * draws / sum(times),
+                "ns_per_op": sum(times) / draws,
+                "transfers_per_op": float("nan"),
+                "ops": draws,
+                "p50_ms": times[draws // 2] / 1e6,
+                "p99_ms": times[draws * 99 // 100] / 1e6,
+                "extrapolated": cpus > box.cpus,
+            }
+            found.append(self.named(variant, box, cpus, seed, phase) | row)
         return found
-
-    def sources(self) -> list[Source]:
-        """See `Workload.sources`."""
-        return grace.sources()
 
 
 UMOUNTS = Umounts(
@@ -79,7 +66,7 @@ UMOUNTS = Umounts(
 )
 
 
-def _live(variant: str, box: Machine, cpus: int, busy: float | None) -> list[Row]:
+def _live(variant: str, box: MachineModel, cpus: int, busy: float | None) -> list[Row]:
     return UMOUNTS.umounts(variant, box, cpus, 0, _LIVE_DRAWS, busy)
 
 
@@ -89,6 +76,7 @@ def _marks() -> tuple[Mark, ...]:
 
 
 def _predictions(case: Case) -> Iterator[Predicted]:
+    why = "nobody waits, and what is left is the input of the simulation"
     for figure in case.published:
         for value in figure.values:
             # a plain umount waits with the patch as without it
@@ -96,27 +84,23 @@ def _predictions(case: Case) -> Iterator[Predicted]:
             if value.name == "before" or plain:
                 yield _wait(figure, value.name)
             else:
-                why = "nobody waits, and what is left is the input of the simulation"
-                yield cannot(figure, value.name, why)
+                yield from cannot(figure, why, value.name)
 
 
 def _wait(figure: Published, name: str) -> Predicted:
     """The wait, whatever the size: the range runs from 4 to 64 CPUs."""
 
-    def mean(rcu: grace.Rcu, n: int) -> float:
-        times = grace.umounts_ns("before", n, rcu=rcu)
+    def mean(n: int, **changed: Any) -> float:
+        times = grace.umounts_ns("before", n, rcu=grace.Rcu(**changed))
         return sum(times) / (len(times) * 10**6)
 
-    usual, cpus = grace.Rcu(), 8
-    seen = [mean(usual, n) for n in (4, 64)]
+    cpus = 8
+    seen = [mean(4), mean(64)]
     for key, where in grace.PARAMETERS.items():
-        if key == "wait_ticks":
-            continue
-        for end in (where.low, where.high):
-            changed: dict[str, Any] = {key: int(end) if key == "hz" else end}
-            seen.append(mean(replace(usual, **changed), cpus))
+        if key != "wait_ticks":
+            seen += [mean(cpus, **{key: end}) for end in (where.low, where.high)]
     why = "the report's machine and its load are not known: 4 to 64 CPUs, idle to busy"
-    return said(figure, name, (mean(usual, cpus), seen), why, cpus=cpus)
+    return said(figure, name, mean(cpus), seen, why, ("", cpus))
 
 
 def _waits(*variants: str) -> tuple[Wait, ...]:
@@ -167,10 +151,10 @@ STUDY = Study(
         workload=UMOUNTS,
         machine="2x20-smt",
         lines=(
-            Line("before", "idle", "waits, machine idle"),
-            Line("before", "busy", "waits, machine busy"),
-            Line("expedited", "idle", "waits, expedited"),
-            Line("call-rcu", "idle", "deferred"),
+            Series("before", "idle", "waits, machine idle"),
+            Series("before", "busy", "waits, machine busy"),
+            Series("expedited", "idle", "waits, expedited"),
+            Series("call-rcu", "idle", "deferred"),
         ),
         unit="ms",
         knob=Knob(label="busy CPUs, part", rows=_live, factor=False, machine=False),

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: MIT
 """CPUs that share cache lines, simulated event by event: deterministic, and compiled by numba.
 
-A line is modified in one cache, shared by several, or in none.
-A step on a line that the CPU has costs next to nothing; any other has to wait for the line, which
-serves one request at a time, and for its way. That is all there is: no cache is ever full, memory
-is sequentially consistent, and the way between two CPUs has a length but no width.
-
-Time is counted in whole picoseconds and chance comes from integers, so the same seed gives the
-same digits on every machine.
+A line is modified in one cache, shared by several, or in none. A step on a line that the CPU has
+costs next to nothing; any other has to wait for the line, which serves one request at a time, and
+for its way. No cache is ever full, memory is sequentially consistent, and the way between two CPUs
+has a length but no width. Time is counted in whole picoseconds and chance comes from integers, so
+the same seed gives the same digits on every machine.
 
 What makes it fast: a CPU that waits has no event at all, since whoever lets it go on knows when; a
 CPU goes on without asking the event queue for as long as nobody else is due before it; and the
@@ -24,20 +22,12 @@ from contended.errors import ContendedError, UsageError
 from contended.simulate.program import COUNTERS, PS, Memory, Program, check_cpus, check_ns
 
 Policy = Literal["fifo", "nearest"]
-
-# What a run counts in each phase; the program's own counters follow.
-COUNTS = (
-    "ops",
-    "events",
-    "transfers_core",
-    "transfers_near",
-    "transfers_cross",
-    "transfers_far",
-    "upgrades",
-    "invalidations",
-    "fills",
-    "wait_ps",
-)
+OVERTAKES = 8  # in a row, of the first in a queue by those who are nearer
+_MOVED = ("transfers_core", "transfers_near", "transfers_cross", "transfers_far", "upgrades")
+COUNTS = ("ops", "events", *_MOVED, "invalidations", "fills", "wait_ps")
+"""What a run counts in each phase; the program's own counters follow."""
+_HITS = ("read_hit", "rmw_hit", "pause")
+COST_NAMES = ("core", "near", "cross", "far", *_HITS, "fill", "share", "invalidate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,20 +74,6 @@ class Costs:
         return [*ns, round(self.request * (1 << 20))]
 
 
-COST_NAMES = (
-    "core",
-    "near",
-    "cross",
-    "far",
-    "read_hit",
-    "rmw_hit",
-    "pause",
-    "fill",
-    "share",
-    "invalidate",
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Topology:
     """Which core, group and socket each CPU is in, all counted over the whole machine."""
@@ -116,27 +92,20 @@ class Topology:
 class Preemption:
     """CPUs are taken away from their task now and then; whoever waits for that task waits on.
 
-    Attributes:
-        every_ns: Mean time between two, exponential, nanoseconds.
-        for_ns: How long each lasts, nanoseconds.
+    The mean time between two, exponential, and how long each lasts, in nanoseconds.
     """
 
     every_ns: float
     for_ns: float
 
     def __post_init__(self) -> None:
-        check_ns("preemption every", self.every_ns, above=0.0)
+        check_ns("preemption every", self.every_ns, positive=True)
         check_ns("preemption for", self.for_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What happened in one phase of a run.
-
-    Attributes:
-        ns: How long it was, nanoseconds.
-        counts: By name: COUNTS, then the program's own.
-    """
+    """One phase of a run: how long it was, and by name COUNTS and the program's own counters."""
 
     ns: float
     counts: dict[str, int]
@@ -154,12 +123,12 @@ class Phase:
     @property
     def transfers(self) -> int:
         """Lines that came out of another CPU's cache, or whose copies there were invalidated."""
-        names = ("transfers_core", "transfers_near", "transfers_cross", "transfers_far", "upgrades")
-        return sum(self.counts[name] for name in names)
+        return sum(self.counts[name] for name in _MOVED)
 
     def per_op(self, name: str) -> float:
-        """A counter for each operation, or NaN without any."""
-        return self.counts[name] / self.counts["ops"] if self.counts["ops"] else float("nan")
+        """A counter, or "transfers", for each operation; NaN without any."""
+        count = self.transfers if name == "transfers" else self.counts[name]
+        return count / self.counts["ops"] if self.counts["ops"] else float("nan")
 
 
 def simulate(
@@ -174,28 +143,23 @@ def simulate(
     max_ops: int = 0,
     counters: Mapping[str, int] | None = None,
     policy: Policy = "fifo",
-    overtakes: int = 8,
     preemption: Preemption | None = None,
 ) -> list[Phase]:
-    """Run a program on CPUs that share lines.
+    """Run a program on CPUs that share lines, and tell what happened in each phase.
 
     Args:
         program: The steps.
         memory: The words they use.
-        topology: The CPUs; as many as `start` has labels.
+        topology: The CPUs; at least as many as `start` has labels.
         costs: What things take.
-        start: The label where each CPU begins, shape (cpus,), 1 to 512 of them.
+        start: The label where each CPU begins, 1 to 512 of them.
         phases_ns: Length of each phase, nanoseconds, at least one.
         seed: Seeds what is random.
         max_ops: Stop after so many operations; 0 only at the end of the last phase.
         counters: Names for the program's own counters, by number.
         policy: Which of those who wait for a line is next: "fifo", or the "nearest" to whoever has
-            it, which overtakes at most `overtakes` times in a row.
-        overtakes: See `policy`.
+            it, which overtakes a bounded number of times.
         preemption: Whether CPUs are taken away now and then.
-
-    Returns:
-        What happened in each phase.
 
     Raises:
         UsageError: a number is out of range.
@@ -203,14 +167,14 @@ def simulate(
     """
     import numpy as np
 
-    cpus = len(start)
+    cpus, own = len(start), counters or {}
     check_cpus(cpus)
     if topology.cpus < cpus:
         raise UsageError(f"{cpus} CPUs of a machine that has {topology.cpus}")
     if not phases_ns:
         raise UsageError("phases_ns is empty: give at least one phase")
     for length in phases_ns:
-        check_ns("phase", length, above=0.0)
+        check_ns("phase", length, positive=True)
     if policy not in ("fifo", "nearest"):
         raise UsageError(f"policy {policy!r}: choose fifo or nearest")
     if not 0 <= seed < 1 << 63:
@@ -222,46 +186,33 @@ def simulate(
     placed = np.zeros((cpus, 8), dtype=np.int64)
     for column, where in enumerate((topology.core, topology.group, topology.socket)):
         placed[:, column] = where[:cpus]
+    away = (preemption.every_ns, preemption.for_ns) if preemption else (0, 0)
+    options = [seed, max_ops, OVERTAKES if policy == "nearest" else -1]
     status, now, phase = engine()(
+        max(memory.lines, 1),
         program.assemble(),
         np.array([program.place(label) for label in start], dtype=np.int64),
         8 * np.array(memory.line_of, dtype=np.int64),
         np.array(memory.initial, dtype=np.int64),
-        max(memory.lines, 1),
         placed.reshape(-1),
         np.array(costs.picoseconds(), dtype=np.int64),
         ends,
         counts,
-        np.array(
-            [
-                seed,
-                max_ops,
-                overtakes if policy == "nearest" else -1,
-                round(preemption.every_ns * PS) if preemption else 0,
-                round(preemption.for_ns * PS) if preemption else 0,
-            ],
-            dtype=np.int64,
-        ),
+        np.array([*options, *(round(ns * PS) for ns in away)], dtype=np.int64),
     )
     if status == 1:
         raise ContendedError("the simulated program is stuck: every CPU waits for another")
     if status == 2:
         raise ContendedError("the simulated program loops without taking any time")
-    starts = [0, *ends[:-1]]
-    names = [*COUNTS, *(f"counter_{i}" for i in range(COUNTERS))]
-    for name, number in (counters or {}).items():
-        names[len(COUNTS) + number] = name
-    used = len(COUNTS), set((counters or {}).values())
+    names = {number: name for name, number in own.items()}
+    columns = dict(enumerate(COUNTS)) | {len(COUNTS) + n: names[n] for n in sorted(names)}
+    borders = [0, *map(int, ends)]
     return [
         Phase(
-            ns=(min(int(ends[i]), int(now)) - int(starts[i])) / PS,
-            counts={
-                name: int(counts[i, k])
-                for k, name in enumerate(names)
-                if k < used[0] or k - used[0] in used[1]
-            },
+            (min(borders[i + 1], now) - borders[i]) / PS,
+            {name: int(counts[i, column]) for column, name in columns.items()},
         )
-        for i in range(min(int(phase) + 1, len(ends)))
+        for i in range(phase + 1)
     ]
 
 

@@ -7,9 +7,10 @@ A simulation gives the same digits everywhere, so nobody has to trust a recorded
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING
 
 from contended import stats
 from contended.errors import UsageError
@@ -18,7 +19,7 @@ from contended.show.canvas import Plot
 from contended.show.table import Table
 from contended.simulate import machines
 from contended.simulate.chart import Mark, chart
-from contended.simulate.machines import Machine
+from contended.simulate.machines import MachineModel
 from contended.simulate.workload import Row, Scenario, Workload
 
 if TYPE_CHECKING:
@@ -30,12 +31,17 @@ _LIVE_LENGTH = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a figure: a variant in one of its workload's phases, and its name."""
+class Series:
+    """What a figure draws as one line: a variant in one of its workload's phases, and its name."""
 
     variant: str
-    phase: str
-    label: str
+    phase: str = "run"
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name in the figure."""
+        return self.name or self.variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +57,7 @@ class Knob:
     """
 
     label: str
-    rows: Callable[[str, Machine, int, float | None], list[Row]]
+    rows: Callable[[str, MachineModel, int, float | None], list[Row]]
     factor: bool = True
     machine: bool = True
 
@@ -59,7 +65,7 @@ class Knob:
 def times(scenario: Scenario, name: str) -> Knob:
     """A knob for the length of some private work of a scenario, whose phases are shortened."""
 
-    def rows(variant: str, box: Machine, cpus: int, amount: float | None) -> list[Row]:
+    def rows(variant: str, box: MachineModel, cpus: int, amount: float | None) -> list[Row]:
         work = {name: (1.0 if amount is None else amount) * scenario.works[name].value}
         seen = scenario.run(variant, box, cpus, work=work, length=_LIVE_LENGTH)
         return [scenario.row(variant, box, cpus, 0, phase, what) for phase, what in seen.items()]
@@ -82,7 +88,7 @@ class Sweep:
 
     workload: Workload
     machine: str
-    lines: tuple[Line, ...]
+    lines: tuple[Series, ...]
     unit: str = "operations/s"
     knob: Knob
     marks: Callable[[], tuple[Mark, ...]] = tuple
@@ -103,31 +109,24 @@ class Sweep:
     def now(self, cpus: Sequence[int], *, machine: str = "", amount: float | None = None) -> Curve:
         """A rougher sweep, made now: one seed, and less of it.
 
-        Args:
-            cpus: How many, 1 to 512 each.
-            machine: Name of the machine; default the figure's.
-            amount: Where the knob stands; default the usual setting.
+        The machine is by default the figure's, and the knob stands at the usual setting.
         """
         import pandas as pd  # slow to import
 
         box = machines.get(machine or self.machine)
-        rows = [
-            row
-            for variant in self.variants
-            for n in cpus
-            for row in self.knob.rows(variant, box, n, amount)
-        ]
+        points = product(self.variants, cpus)
+        rows = [row for v, n in points for row in self.knob.rows(v, box, n, amount)]
         return Curve(replace(self, machine=box.name), pd.DataFrame(rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A sweep and its rows, see `Workload.frame`."""
+    """A sweep and its rows, see `Workload.rows`."""
 
     sweep: Sweep
     frame: pd.DataFrame
 
-    def values(self, line: Line, cpus: int, what: str = "") -> list[float]:
+    def values(self, line: Series, cpus: int, what: str = "") -> list[float]:
         """A column's values over the seeds; by default the sweep's own, in its unit."""
         f = self.frame
         rows = f[(f.variant == line.variant) & (f.phase == line.phase) & (f.cpus == cpus)]
@@ -135,24 +134,15 @@ class Curve:
             return [float(value) / 1e6 for value in rows["ns_per_op"]]
         return [float(value) for value in rows[what or "ops_per_s"]]
 
-    def line(self, label: str) -> Line:
-        """The line of that name.
-
-        Raises:
-            UsageError: there is none; the message lists those there are.
-        """
-        for line in self.sweep.lines:
-            if line.label == label:
-                return line
-        known = ", ".join(line.label for line in self.sweep.lines)
-        raise UsageError(f"no line {label!r}; choose one of: {known}")
+    def line(self, label: str) -> Series:
+        """The line of that name; raises UsageError if there is none."""
+        lines = {line.label: line for line in self.sweep.lines}
+        if label not in lines:
+            raise UsageError(f"no line {label!r}; choose one of: {', '.join(lines)}")
+        return lines[label]
 
     def at(self, label: str, cpus: int, what: str = "") -> float:
-        """The median over the seeds.
-
-        Raises:
-            UsageError: no such line, or these CPUs were not simulated.
-        """
+        """The median over the seeds; raises UsageError if these CPUs were not simulated."""
         found = self.values(self.line(label), cpus, what)
         if not found:
             there = ", ".join(map(str, self.cpus))
@@ -169,9 +159,8 @@ class Curve:
 
         The law knows nothing of sockets that are added; what it says of them is drawn as well.
         """
-        line = self.line(label)
-        inside = [n for n in self.cpus if n <= machines.get(self.sweep.machine).cpus]
-        rows = [(n, value) for n in inside for value in self.values(line, n)]
+        line, size = self.line(label), machines.get(self.sweep.machine).cpus
+        rows = [(n, value) for n in self.cpus if n <= size for value in self.values(line, n)]
         return stats.usl_fit([n for n, _ in rows], [value for _, value in rows])
 
     def fits(self) -> Table:
@@ -188,19 +177,20 @@ class Curve:
 
     def again(self, label: str, cpus: int, seed: int = 0) -> bool:
         """Simulate a point anew: does each digit agree with the record?"""
-        line = self.line(label)
-        f = self.frame
+        line, f = self.line(label), self.frame
         kept = f[(f.variant == line.variant) & (f.cpus == cpus) & (f.seed == seed)]
         now = self.sweep.workload.rows(line.variant, self.sweep.machine, cpus, seed)
+        # a column that this workload lacks, or a share of nothing, is NaN: it differs from itself
         return len(kept) == len(now) and all(
-            _equal(row, old) for row, old in zip(now, kept.to_dict("records"), strict=True)
+            old[key] == value or (value != value and old[key] != old[key])
+            for row, old in zip(now, kept.to_dict("records"), strict=True)
+            for key, value in row.items()
         )
 
     def plot(self, title: str) -> Plot:
         """The curves, the fits where throughput is shown, and the published points."""
-        box = machines.get(self.sweep.machine)
+        box, lines = machines.get(self.sweep.machine), self.sweep.lines
         throughput = self.sweep.unit != "ms"
-        lines = self.sweep.lines
         return chart(
             title,
             {line.label: {float(n): self.values(line, n) for n in self.cpus} for line in lines},
@@ -211,10 +201,3 @@ class Curve:
             note=f"simulated: {box.title}" if throughput else "simulated: a tick each millisecond",
             ends=box.cpus if throughput else None,
         )
-
-
-def _equal(row: Row, old: Mapping[Any, Any]) -> bool:
-    # a column that this workload lacks, or a share of nothing, is NaN, which differs from itself
-    return all(
-        old[key] == value or (value != value and old[key] != old[key]) for key, value in row.items()
-    )

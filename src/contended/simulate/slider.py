@@ -13,7 +13,6 @@ from contended.simulate.curves import Sweep
 
 BOOK = "CONTENDED_BOOK"
 """Set while the book is built: its pages have no server behind them, so nothing to slide."""
-
 CPUS = (1, 4, 8, 16, 32, 80, 192, 512)
 
 
@@ -36,25 +35,21 @@ class Slider:
         import ipywidgets as widgets  # an extra, and of use in JupyterLab only
 
         knob = self.sweep.knob
-        shared = {"description": knob.label, "style": {"description_width": "12em"}}
+        style = {"style": {"description_width": "12em"}}
         picture = widgets.HTML(self.figure()._repr_html_())
         if knob.factor:
-            amount = widgets.FloatLogSlider(1.0, base=2, min=-3, max=3, step=0.5, **shared)
+            amount = widgets.FloatLogSlider(1.0, base=2, min=-3, max=3, step=0.5, **style)
         else:
-            amount = widgets.FloatSlider(0.0, min=0.0, max=1.0, step=0.05, **shared)
-        machine = widgets.Dropdown(
-            options=machines.names(),
-            value=self.sweep.machine,
-            **{**shared, "description": "machine"},
-        )
+            amount = widgets.FloatSlider(0.0, min=0.0, max=1.0, step=0.05, **style)
+        amount.description, amount.continuous_update = knob.label, False
+        machine = widgets.Dropdown(options=machines.names(), value=self.sweep.machine, **style)
+        machine.description = "machine"
 
         def changed(_: object) -> None:
-            chosen = machine.value if knob.machine else ""
-            picture.value = self.figure(chosen, amount.value)._repr_html_()
+            picture.value = self.figure(machine.value, amount.value)._repr_html_()
 
         shown = [machine, amount] if knob.machine else [amount]
         for each in shown:
-            each.continuous_update = False
             each.observe(changed, names="value")
         return widgets.VBox([*shown, picture])
 
