@@ -148,7 +148,7 @@ def main() -> int:
     judge("import contended", import_seconds(args.repeats), IMPORT_S, "s", least=False)
 
     print("\nC models, recorded runs, nanoseconds per operation:")
-    for row in validate.against_models(cases.modelled()):
+    for row in validate.against_models(cases.modelled()).itertuples():
         note = "" if row.fits else f"  {row.why}"
         print(
             f"      {row.model}, {row.threads} threads: measured {row.measured_ns:.1f}, "

@@ -43,8 +43,8 @@ steps = [{ what = "count for each CPU", version = "6.1" }]
 STUDY = """
 from contended import register
 from contended.cases import Study
-from contended.cases.evidence import Count, Evidence
-from contended.simulate.chart import mark
+from contended.cases.evidence import Evidence
+from contended.simulate.chart import marks
 from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.predict import Ground
 from contended.simulate.workload import MS, STAT, Scenario
@@ -76,7 +76,7 @@ STUDY = Study(
         machine="1x24",
         lines=(Series("before"), Series("after")),
         knob=times(ADD, "stat"),
-        marks=lambda: (mark(register.get("toy-counter").figure("additions"), "before"),),
+        marks=marks(register.get("toy-counter").figure("additions"), "before"),
     ),
     predictions=predictions,
     evidence={"additions": Evidence(no_userspace="A toy.", no_kernel="A toy.", note="A toy.")},

@@ -15,7 +15,7 @@ from contended.book import simulator
 from contended.cases import beyond, lockref_degrade, open_creat_unlazy
 from contended.errors import ContendedError, UsageError
 from contended.show import lesson
-from contended.simulate import chart, curves, grace, machines, slider
+from contended.simulate import chart, curves, grace, machines
 from contended.simulate.chart import Mark
 from contended.simulate.workload import Scenario
 
@@ -60,7 +60,7 @@ def test_figures_show_curves_fits_and_what_was_published(slug: str) -> None:
     plot = curve.plot("As far as it goes")
     for line in curve.sweep.lines:
         assert line.label in plot.alt
-    for mark in curve.sweep.marks():
+    for mark in curve.sweep.marks:
         assert f"published, {mark.label}" in plot.alt
     assert plot.svg() == curve.plot("As far as it goes").svg()
     box = machines.get(curve.sweep.machine)
@@ -74,18 +74,18 @@ def test_figures_show_curves_fits_and_what_was_published(slug: str) -> None:
 
 
 def test_published_marks_are_the_register_s() -> None:
-    healthy, degraded = beyond.sweep("lockref-degrade").marks()
+    healthy, degraded = beyond.sweep("lockref-degrade").marks
     figure = register.get("lockref-degrade").figure("stat-collapse")
     assert (healthy.x, healthy.low) == (figure.workers, figure.value("healthy").low)
     assert (degraded.low, degraded.high) == (
         figure.value("degraded").low,
         figure.value("degraded").high,
     )
-    before, _ = beyond.sweep("open-creat-unlazy").marks()
+    before, _ = beyond.sweep("open-creat-unlazy").marks
     seconds = register.get("open-creat-unlazy").figure("open-close-64-mounts").value("before")
     assert before.high == pytest.approx(open_creat_unlazy.OPENS / seconds.low)
-    assert all(mark.x is None for mark in beyond.sweep("umount-grace-period").marks())
-    assert beyond.sweep("overlay-creds").marks() == ()
+    assert all(mark.x is None for mark in beyond.sweep("umount-grace-period").marks)
+    assert beyond.sweep("overlay-creds").marks == ()
 
 
 def test_the_law_is_fitted_where_the_machine_is_and_nowhere_else() -> None:
@@ -122,14 +122,14 @@ def test_every_simulated_case_is_compared(slug: str) -> None:
 
 
 def test_the_slider_stands_still_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(slider.BOOK, "1")
+    monkeypatch.setenv(curves.BOOK, "1")
     bundle = beyond.slider("overlay-creds", "Still")._repr_mimebundle_()
     assert set(bundle) == {"text/html", "text/plain"}
     assert "<img" in bundle["text/html"]
 
 
 def test_the_slider_stands_still_without_ipywidgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(slider.BOOK, raising=False)
+    monkeypatch.delenv(curves.BOOK, raising=False)
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     bundle = beyond.slider("overlay-creds", "Still")._repr_mimebundle_()
     assert set(bundle) == {"text/html", "text/plain"}
@@ -138,7 +138,7 @@ def test_the_slider_stands_still_without_ipywidgets(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("slug", ["overlay-creds", "umount-grace-period"])
 def test_the_slider_simulates_anew(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     widgets = pytest.importorskip("ipywidgets")
-    monkeypatch.delenv(slider.BOOK, raising=False)
+    monkeypatch.delenv(curves.BOOK, raising=False)
     live = beyond.slider(slug, "Live")
     bundle = live._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle

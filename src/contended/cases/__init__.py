@@ -18,9 +18,8 @@ from contended import register
 from contended.cases.evidence import Evidence
 from contended.errors import ContendedError, UsageError
 from contended.register import Case
-from contended.simulate import predict
 from contended.simulate.curves import Sweep
-from contended.simulate.predict import CasePrediction, Predicted
+from contended.simulate.predict import CasePrediction, Predicted, cannot
 from contended.simulate.validate import Modelled
 from contended.simulate.workload import Workload
 
@@ -29,32 +28,21 @@ ONLY_STEPS = "the cost is in the algorithm's steps, which the model counts; no l
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What is known of a case; each part may be missing.
+    """What is known of a case; each part may be missing."""
 
-    Attributes:
-        workloads: What can be simulated, the case's own first.
-        sweep: What the chapter's figure of many CPUs is made of.
-        predictions: The rows of its published values, see `predict`.
-        unsimulated: Without predictions: why there are none, a clause.
-        evidence: By the id of the figure: what speaks to it.
-        modelled: Operations of its C model that are held against the simulator.
-    """
-
-    workloads: tuple[Workload, ...] = ()
-    sweep: Sweep | None = None
-    predictions: Callable[[Case], Iterator[Predicted]] | None = None
-    unsimulated: str = "nobody has simulated this case yet"
-    evidence: Mapping[str, Evidence] = field(default_factory=dict)
-    modelled: tuple[Modelled, ...] = ()
+    workloads: tuple[Workload, ...] = ()  # what can be simulated, the case's own first
+    sweep: Sweep | None = None  # what the chapter's figure of many CPUs is made of
+    predictions: Callable[[Case], Iterator[Predicted]] | None = None  # of its published values
+    unsimulated: str = "nobody has simulated this case yet"  # why there are no predictions
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)  # by the id of the figure
+    modelled: tuple[Modelled, ...] = ()  # what of its C model is held against the simulator
 
 
 @cache
 def study(slug: str) -> Study:
-    """What is known of a case.
+    """What is known of a case; raises UsageError if there is no such case.
 
-    Raises:
-        UsageError: there is no such case.
-        ContendedError: its module has no study, or one of figures that there are not.
+    It is a ContendedError if its module has no study, or one of figures that there are not.
     """
     case = register.get(slug)
     name = f"{__name__}.{slug.replace('-', '_')}"
@@ -91,7 +79,9 @@ def case_of(name: str) -> str:
 def prediction(slug: str) -> CasePrediction:
     """Simulate what was published of a case; takes seconds."""
     case, known = register.get(slug), study(slug)
-    rows = (known.predictions or (lambda case: predict.nothing(case, known.unsimulated)))(case)
+    if known.predictions is not None:
+        return CasePrediction(slug, tuple(known.predictions(case)))
+    rows = [row for figure in case.published for row in cannot(figure, known.unsimulated)]
     return CasePrediction(slug, tuple(rows))
 
 

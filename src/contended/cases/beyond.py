@@ -14,9 +14,8 @@ from contended.errors import ContendedError, UsageError
 from contended.measure.results import number
 from contended.show import lesson
 from contended.show.table import Table
-from contended.simulate.curves import Curve, Sweep
+from contended.simulate.curves import Curve, Slider, Sweep
 from contended.simulate.predict import Range
-from contended.simulate.slider import Slider
 
 
 def sweeps() -> dict[str, Sweep]:

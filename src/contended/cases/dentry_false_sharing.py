@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from contended import register
 from contended.cases import Study
-from contended.cases.evidence import Evidence, Lines, Ratio
+from contended.cases.evidence import Evidence, RunProbe, hitm, ratio
 from contended.register import Case
-from contended.simulate.chart import Mark, mark
+from contended.simulate.chart import marks
 from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.locks import Lock, Lockref
 from contended.simulate.predict import Ground, Predicted
@@ -17,7 +17,7 @@ from contended.simulate.program import UNIFORM, Memory, Program
 from contended.simulate.validate import Modelled
 from contended.simulate.workload import MS, STAT, Scenario, Setup
 
-SLUG = "dentry-false-sharing"
+SLUG, FIGURE = "dentry-false-sharing", "stat-same-file"
 
 # Where a stat's work lies, in parts, by the order of the kernel's code; the parts are assumed.
 _TO_GET = 0.1  # from comparing the name to taking the reference: mounts, flags, permissions
@@ -52,13 +52,8 @@ LOOKUPS = Scenario(
 )
 
 
-def _marks() -> tuple[Mark, ...]:
-    figure = register.get(SLUG).figure("stat-same-file")
-    return mark(figure, "before"), mark(figure, "after")
-
-
 def _predictions(case: Case) -> Iterator[Predicted]:
-    figure = case.figure("stat-same-file")
+    figure = case.figure(FIGURE)
     here = Ground(LOOKUPS, "1x24", figure.workers or 20)
     before, after = here.rate("before"), here.rate("after")
     why = "the machine of the report is not known"
@@ -79,31 +74,27 @@ def _mixed(p: Program, memory: Memory) -> None:
 
 _GAIN = "throughput, after over before,"
 _NAME, _MOVED = "__d_lookup_rcu", "HITM in __d_lookup_rcu per stat"
-_EVIDENCE = {
-    "stat-same-file": Evidence(
-        userspace=(
-            Ratio(f"{_GAIN} a reader beside a reference taker", "separate", "after"),
-            Ratio(f"{_GAIN} readers only (the control)", "readers", "after"),
-        ),
-        kernel=(
-            Lines(f"before: {_MOVED}", "c2c", "before", _NAME),
-            Lines(f"after: {_MOVED}", "c2c", "after", _NAME),
-        ),
-        note="The model shows the whole effect by separating the roles; in a real stat each CPU "
-        "does both, so less is gained. The profile counts what is saved: a transfer in each stat.",
-    ),
-}
-
+_MARKS = marks(register.get(SLUG).figure(FIGURE), "before", "after")
 STUDY = Study(
     workloads=(LOOKUPS,),
     sweep=Sweep(
-        workload=LOOKUPS,
-        machine="1x24",
-        lines=(Series("before"), Series("after")),
-        knob=times(LOOKUPS, "stat"),
-        marks=_marks,
+        LOOKUPS, "1x24", tuple(map(Series, LOOKUPS.variants)), times(LOOKUPS, "stat"), _MARKS
     ),
     predictions=_predictions,
     modelled=(Modelled(SLUG, "before", "run", "dentry-false-sharing/mixed", _mixed),),
-    evidence=_EVIDENCE,
+    evidence={
+        FIGURE: Evidence(
+            userspace=(
+                RunProbe(f"{_GAIN} a reader beside a reference taker", ratio("separate", "after")),
+                RunProbe(f"{_GAIN} readers only (the control)", ratio("readers", "after")),
+            ),
+            kernel=(
+                RunProbe(f"before: {_MOVED}", hitm("c2c", "before", _NAME)),
+                RunProbe(f"after: {_MOVED}", hitm("c2c", "after", _NAME)),
+            ),
+            note="The model shows the whole effect by separating the roles; in a real stat each "
+            "CPU does both, so less is gained. The profile counts what is saved: a transfer in "
+            "each stat.",
+        ),
+    },
 )

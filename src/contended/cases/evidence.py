@@ -10,10 +10,11 @@ compared; other probes show the mechanism at this machine's size.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Concatenate, ParamSpec
 
 from contended import stats
 from contended.errors import ContendedError
@@ -28,25 +29,16 @@ PREDICTED = "predicted-and-published"
 BEYOND = "beyond-this-machine"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Reading:
-    """One number beside a published one.
+    """One number beside a published one."""
 
-    Attributes:
-        what: In words.
-        value: The number.
-        text: As it is shown, with its unit and, where it has one, its interval.
-        of: The published value that it can be compared with; empty if it shows the mechanism only.
-        source: The file that it was read from, below the tree's root.
-        live: Whether that was measured when the book was built, not on another occasion.
-    """
-
-    what: str
+    what: str  #: in words
     value: float
-    text: str
-    of: str
-    source: str
-    live: bool
+    text: str  #: as it is shown, with its unit and, where it has one, its interval
+    of: str  #: the published value to compare it with; "" if it shows the mechanism only
+    source: str  #: the file that it was read from, below the tree's root
+    live: bool  #: whether it was measured when the book was built, not on another occasion
 
 
 @dataclass
@@ -60,13 +52,12 @@ class Runs:
     def read(self, probe: RunProbe) -> Reading:
         """What a probe asks for; raises ContendedError if there is no such number."""
         try:
-            value, text, source, live = probe._seen(self)
+            value, text, source, live = probe.read(self)
         except (KeyError, ValueError, IndexError, ZeroDivisionError) as error:
             raise ContendedError(
                 f"the scoreboard's probe {probe.what!r} of {self.slug} finds no number: {error!r}"
             ) from error
-        what, of = probe.what, probe.of
-        return Reading(what=what, value=value, text=text, of=of, source=source, live=live)
+        return Reading(probe.what, value, text, probe.of, source, live)
 
     def run(self, label: str) -> tuple[Measurement, str, bool]:
         """A measurement, where it was found, and whether this build made it."""
@@ -87,198 +78,156 @@ class Runs:
 
 Number = tuple[float, str]
 """A number, and as it is shown."""
-Seen = tuple[float, str, str, bool]
-"""A number, as it is shown, where it was found, and whether this build made it."""
+Read = Callable[[Runs], tuple[float, str, str, bool]]
+"""Gives a number, as it is shown, where it was found, and whether this build made it."""
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
 class RunProbe:
-    """What to read from a run, in words, and the published value that it compares with, if any."""
+    """What to read from a run, in words, and how; it may compare with a published value."""
 
     what: str
-    of: str = field(default="", kw_only=True)
-
-    def _seen(self, runs: Runs) -> Seen:
-        raise NotImplementedError
+    read: Read
+    of: str = ""
 
 
-@dataclass(frozen=True)
-class _ModelProbe(RunProbe):
-    """What to read of a variant from the measurement `results/<slug>/<run>.json`."""
+def _measured(
+    number_of: Callable[Concatenate[Measurement, P], Number],
+) -> Callable[Concatenate[str, P], Read]:
+    """Have a number that is read from a measurement read from the one of some label."""
 
-    run: str
-    variant: str
+    def labelled(label: str, /, *args: P.args, **options: P.kwargs) -> Read:
+        def read(runs: Runs) -> tuple[float, str, str, bool]:
+            run, source, live = runs.run(label)
+            return *number_of(run, *args, **options), source, live
 
-    def _seen(self, runs: Runs) -> Seen:
-        run, source, live = runs.run(self.run)
-        return *self._number(run), source, live
+        return read
 
-    def _number(self, run: Measurement) -> Number:
-        raise NotImplementedError
+    return labelled
 
 
-@dataclass(frozen=True)
-class Ratio(_ModelProbe):
+@_measured
+def ratio(
+    run: Measurement,
+    variant: str,
+    phase: str = "run",
+    base: tuple[str, str] = ("before", "run"),
+) -> Number:
     """Throughput of two threads over that of `base`, a variant and a phase, repeat by repeat."""
-
-    phase: str = "run"
-    base: tuple[str, str] = ("before", "run")
-
-    def _number(self, run: Measurement) -> Number:
-        sides = (self.variant, self.phase), self.base
-        top, base = (run.values(variant, threads=2, phase=phase) for variant, phase in sides)
-        found = stats.paired_ratio(top, base)
-        text = f"{number(found.median, 3)} ({number(found.low, 3)} to {number(found.high, 3)})"
-        return found.median, text
+    sides = (variant, phase), base
+    found = stats.paired_ratio(*(run.values(name, threads=2, phase=at) for name, at in sides))
+    text = f"{number(found.median, 3)} ({number(found.low, 3)} to {number(found.high, 3)})"
+    return found.median, text
 
 
-@dataclass(frozen=True)
-class Share(_ModelProbe):
+@_measured
+def share(
+    run: Measurement, variant: str, counter: str, among: tuple[str, ...], phase: str
+) -> Number:
     """What part of the counters `among` is `counter`, of two threads."""
-
-    counter: str
-    among: tuple[str, ...]
-    phase: str
-
-    def _number(self, run: Measurement) -> Number:
-        part = run.share(self.variant, self.counter, self.among, threads=2, phase=self.phase)
-        return 100 * part, f"{_short(100 * part)} %"
+    percent = 100 * run.share(variant, counter, among, threads=2, phase=phase)
+    return percent, f"{_short(percent)} %"
 
 
-@dataclass(frozen=True)
-class Count(_ModelProbe):
+@_measured
+def count(run: Measurement, variant: str, counter: str) -> Number:
     """A counter, for each operation of one thread."""
-
-    counter: str
-
-    def _number(self, run: Measurement) -> Number:
-        counted, ops = (run.count(self.variant, name, threads=1) for name in (self.counter, "ops"))
-        return counted / ops, _short(counted / ops)
+    value = run.count(variant, counter, threads=1) / run.count(variant, "ops", threads=1)
+    return value, _short(value)
 
 
-@dataclass(frozen=True)
-class Wait(_ModelProbe):
+@_measured
+def wait(run: Measurement, variant: str) -> Number:
     """The median of what the model timed itself, with two threads, in milliseconds."""
-
-    def _number(self, run: Measurement) -> Number:
-        samples = run.samples(self.variant, threads=2)
-        return _median_ms([sample.latency_ns for sample in samples])
+    return _median_ms([sample.latency_ns for sample in run.samples(variant, threads=2)])
 
 
-@dataclass(frozen=True)
-class Chains(_ModelProbe):
+@_measured
+def chains(run: Measurement, variant: str) -> Number:
     """How many chains there must be if a lookup takes as many steps as it does.
 
     With N mounts on c even chains, 1 + (N - 1) / 2c.
     """
-
-    def _number(self, run: Measurement) -> Number:
-        steps = run.count(self.variant, "steps") / run.count(self.variant, "ops")
-        value = (run.params["mounts"] - 1) / (2 * (steps - 1))
-        return value, f"{number(value, 3)} ({number(steps, 3)} steps)"
+    steps = run.count(variant, "steps") / run.count(variant, "ops")
+    value = (run.params["mounts"] - 1) / (2 * (steps - 1))
+    return value, f"{number(value, 3)} ({number(steps, 3)} steps)"
 
 
-@dataclass(frozen=True)
-class Slope(RunProbe):
+def slope(prefix: str, variant: str, *counters: str) -> Read:
     """The exponent of counters, summed, over runs `<prefix>-<size>`."""
 
-    prefix: str
-    variant: str
-    counters: tuple[str, ...]
-
-    def _seen(self, runs: Runs) -> Seen:
+    def read(runs: Runs) -> tuple[float, str, str, bool]:
         sizes, counted, source, live = [], [], "", True
         folder = lesson.reference(f"{runs.slug}/x").parent
-        for path in sorted(folder.glob(f"{self.prefix}-*.json")):
+        for path in sorted(folder.glob(f"{prefix}-*.json")):
             run, found, now = runs.run(path.stem)
             live = live and now
-            source = str(Path(found).with_name(f"{self.prefix}-*.json"))
+            source = str(Path(found).with_name(f"{prefix}-*.json"))
             sizes.append(int(path.stem.rpartition("-")[2]))
-            ops = run.count(self.variant, "ops")
-            counted.append(sum(run.count(self.variant, c) for c in self.counters) / ops)
+            counted.append(sum(run.count(variant, c) for c in counters) / run.count(variant, "ops"))
         exponent = stats.loglog_slope(sizes, counted).estimate
         return exponent, number(exponent, 3), source, live
 
-
-@dataclass(frozen=True)
-class LabMetric(RunProbe):
-    """What an outcome of the case's kernels saw.
-
-    Attributes:
-        variant: The kernel.
-        metric: The outcome's.
-        percent: Whether to show it as a percentage.
-        pattern: For an outcome about text: a regular expression whose group is the number.
-    """
-
-    variant: str
-    metric: str
-    percent: bool = False
-    pattern: str = ""
-
-    def _seen(self, runs: Runs) -> Seen:
-        source = f"results/{runs.slug}/kernel.json"
-        if not self.pattern:
-            value = runs.kernel.seen(self.variant, self.metric)
-            return (
-                value,
-                f"{_short(100 * value)} %" if self.percent else _short(value),
-                source,
-                False,
-            )
-        for outcome in runs.kernel.outcomes:
-            if (outcome.variant, outcome.metric) == (self.variant, self.metric) and (
-                found := re.search(self.pattern, str(outcome.seen))
-            ):
-                return float(found[1]), found[1], source, False
-        raise ValueError(f"no {self.pattern!r} in {self.metric} of {self.variant}")
+    return read
 
 
-@dataclass(frozen=True)
-class LabWait(RunProbe):
+def _in_lab(number_of: Callable[Concatenate[KernelRun, P], Number]) -> Callable[P, Read]:
+    """Have a number that is read from the recorded runs of kernels read from the case's."""
+
+    def reading(*args: P.args, **options: P.kwargs) -> Read:
+        return lambda runs: (
+            *number_of(runs.kernel, *args, **options),
+            f"results/{runs.slug}/kernel.json",
+            False,
+        )
+
+    return reading
+
+
+@_in_lab
+def lab(kernels: KernelRun, variant: str, metric: str, *, percent: bool = False) -> Number:
+    """What an outcome of the case's kernels saw."""
+    value = kernels.seen(variant, metric)
+    return value, f"{_short(100 * value)} %" if percent else _short(value)
+
+
+@_in_lab
+def lab_text(kernels: KernelRun, variant: str, metric: str, pattern: str) -> Number:
+    """The group of a regular expression in the text that an outcome saw."""
+    for outcome in kernels.outcomes:
+        found = re.search(pattern, str(outcome.seen))
+        if found and (outcome.variant, outcome.metric) == (variant, metric):
+            return float(found[1]), found[1]
+    raise ValueError(f"no {pattern!r} in {metric} of {variant}")
+
+
+@_in_lab
+def lab_wait(kernels: KernelRun, variant: str, run: str, label: str) -> Number:
     """The median wait in a run of the kernel lab, in milliseconds."""
-
-    variant: str
-    run: str
-    label: str
-
-    def _seen(self, runs: Runs) -> Seen:
-        results = runs.kernel.results(self.variant, self.run, self.label)
-        found = _median_ms([result["latency_ns"] for result in results])
-        return *found, f"results/{runs.slug}/kernel.json", False
+    return _median_ms([result["latency_ns"] for result in kernels.results(variant, run, label)])
 
 
-@dataclass(frozen=True)
-class Lines(RunProbe):
+def hitm(name: str, variant: str, symbol: str) -> Read:
     """HITM per operation at the instructions of one kernel function, from a recorded profile."""
 
-    profile: str
-    variant: str
-    symbol: str
-
-    def _seen(self, runs: Runs) -> Seen:
-        name = f"{runs.slug}/{self.profile}"
-        profile = saved.load(lesson.reference(name)).of(self.variant, None)
-        moved = sum(s.counts.hitm for _, s in profile.sites() if s.symbol == self.symbol)
+    def read(runs: Runs) -> tuple[float, str, str, bool]:
+        profile = saved.load(lesson.reference(f"{runs.slug}/{name}")).of(variant, None)
+        moved = sum(s.counts.hitm for _, s in profile.sites() if s.symbol == symbol)
         value = profile.per_op(moved)
-        return value, number(value, 3), f"results/{name}.json", False
+        return value, number(value, 3), f"results/{runs.slug}/{name}.json", False
+
+    return read
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """All that speaks to one figure.
+    """All that speaks to one figure."""
 
-    Attributes:
-        userspace: From the C model; if empty, `no_userspace` says why.
-        kernel: From the kernel lab; if empty, `no_kernel` says why.
-        note: What to keep in mind when comparing; one or two sentences.
-        section: Id of the chapter's section that discusses it.
-    """
-
-    userspace: tuple[RunProbe, ...] = ()
-    kernel: tuple[RunProbe, ...] = ()
-    note: str
-    section: str = PREDICTED
+    userspace: tuple[RunProbe, ...] = ()  # from the C model; if empty, `no_userspace` says why
+    kernel: tuple[RunProbe, ...] = ()  # from the kernel lab; if empty, `no_kernel` says why
+    note: str  # what to keep in mind when comparing; one or two sentences
+    section: str = PREDICTED  # id of the chapter's section that discusses it
     no_userspace: str = ""
     no_kernel: str = ""
 

@@ -8,21 +8,22 @@ from dataclasses import dataclass
 
 from contended import register
 from contended.cases import Study
-from contended.cases.evidence import Evidence, LabMetric, Ratio, Share
+from contended.cases.evidence import Evidence, RunProbe, lab, ratio, share
 from contended.register import Case
 from contended.show.canvas import Plot
 from contended.simulate import machines
-from contended.simulate.chart import Mark, chart, mark
+from contended.simulate.chart import Mark, chart, marks
 from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.locks import Lock, Lockref
-from contended.simulate.machines import MachineModel
+from contended.simulate.machines import MachineModel, Parameter
 from contended.simulate.predict import Ground, Predicted, cannot, over
 from contended.simulate.program import UNIFORM, Memory, Program
 from contended.simulate.validate import Modelled
-from contended.simulate.workload import HOLDER, MS, STAT, Scenario, Setup, work
+from contended.simulate.workload import HOLDER, MS, STAT, Scenario, Setup, Work
 
 SLUG = "lockref-degrade"
 LOOKS = 100  # linux-next's loop counted looks at a held lock as it counts failed exchanges
+_LOOKS = {"before": 0, "after": LOOKS, "spin-1": 1, "spin-700": 700, "spin-1000": 1000}
 STRANGER_EVERY = 2000  # operations
 _BETWEEN = 0.2  # of a stat's work lies from get to put: filling in the attributes (assumed)
 
@@ -30,10 +31,7 @@ _BETWEEN = 0.2  # of a stat's work lies from get to put: filling in the attribut
 def _lockrefs(setup: Setup, memory: Memory) -> tuple[Lockref, Lockref]:
     """A lockref, and the same for whoever takes its lock for its own sake."""
     lock = Lock(setup.lock, memory, memory.word(1 << 32))
-    looks = {"before": 0, "after": LOOKS}.get(setup.variant)
-    if looks is None:
-        looks = int(setup.variant.removeprefix("spin-"))
-    return Lockref(lock, looks), Lockref(lock, hold_ns=setup.work["holder"])
+    return Lockref(lock, _LOOKS[setup.variant]), Lockref(lock, hold_ns=setup.work["holder"])
 
 
 def _stat(setup: Setup, p: Program, memory: Memory) -> None:
@@ -97,17 +95,12 @@ HANDLES = Scenario(
     phases={"start": 1 * MS, "run": 3 * MS},
     counters=_COUNTERS,
     works={
-        "handle": work(800, "assumed", _VISITS, 200, 2400),
+        "handle": Work(800, Parameter("assumed", _VISITS, 200, 2400)),
         "holder": HOLDER,
-        "explicit": work(2 / 3, "cited", _LOCKS, 0.02, 0.9, "of 1"),
+        "explicit": Work(2 / 3, Parameter("cited", _LOCKS, 0.02, 0.9), "of 1"),
     },
     build=_handle,
 )
-
-
-def _marks() -> tuple[Mark, ...]:
-    figure = register.get(SLUG).figure("stat-collapse")
-    return mark(figure, "healthy"), mark(figure, "degraded")
 
 
 def _predictions(case: Case) -> Iterator[Predicted]:
@@ -120,9 +113,9 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     yield here.ratio(figure, "healthy", "degraded", (calm, degraded), "how deep it falls")
 
     shape = "the shape of the machine is known, its processor is not"
-    share = "depends on how many visits take the lock for its own sake: see the text"
+    visits = "depends on how many visits take the lock for its own sake: see the text"
     for name, machine, variants, why in (
-        ("spin-24-workers", "1x24", ("after",), share),
+        ("spin-24-workers", "1x24", ("after",), visits),
         ("spin-192-workers", "2x48-smt", ("spin-1", "after"), shape),
     ):
         figure = case.figure(name)
@@ -143,32 +136,28 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     why = "mixed with sleeping locks, which have no place here"
     yield from cannot(figure, why, "unixbench", "getdent")
     here = Ground(HANDLES, "2x16-smt", figure.cpus or 64)
-    ratio = over(here.rate("after"), here.rate("before"))
+    quotient = over(here.rate("after"), here.rate("before"))
 
     def change(box: MachineModel, work: dict[str, float]) -> float:
-        return 100 * (ratio(box, work) - 1)
+        return 100 * (quotient(box, work) - 1)
 
     yield here.value(figure, "handle", change, "the robot's own machine")
 
 
 @dataclass(frozen=True, slots=True)
 class Crossover:
-    """Where waiting for a lock's release helps on a machine, and where it hurts.
-
-    Throughput with waiting over that without, by the part of visits that take the lock for its own
-    sake and by the CPUs.
-    """
+    """Where waiting for a lock's release helps on a machine, and where it hurts."""
 
     machine: str
     ratios: Mapping[tuple[float, int], float]
 
     def ratio(self, part: float, cpus: int) -> float:
-        """Throughput with waiting over throughput without it, where `part` of the visits lock."""
+        """Throughput with waiting over that without, where `part` of visits just take the lock."""
         return self.ratios[part, cpus]
 
     def sizes(self, part: float, *, above: float) -> list[int]:
         """The numbers of CPUs at which the ratio is above a value."""
-        return sorted(n for (p, n), ratio in self.ratios.items() if p == part and ratio > above)
+        return sorted(n for (p, n), factor in self.ratios.items() if p == part and factor > above)
 
     def plot(self, title: str) -> Plot:
         """The ratio against the CPUs, a line for each part, with the published ratios."""
@@ -182,8 +171,8 @@ class Crossover:
         change = 1 + robot.value("handle").middle / 100
         seen.append(Mark("robot", robot.cpus, change, change))
         lines: dict[str, dict[float, list[float]]] = {}
-        for (part, n), ratio in self.ratios.items():
-            lines.setdefault(f"{100 * part:.0f} % of visits lock", {})[n] = [ratio]
+        for (part, n), factor in self.ratios.items():
+            lines.setdefault(f"{100 * part:.0f} % of visits lock", {})[n] = [factor]
         return chart(
             title,
             lines,
@@ -198,10 +187,7 @@ class Crossover:
 def crossover(
     machine: str, cpus: Sequence[int], parts: Sequence[float] = (0.02, 0.1, 2 / 3)
 ) -> Crossover:
-    """Simulate the spin fix against the machine's size; takes seconds.
-
-    The parts say how many of the visits of the lock are for its own sake.
-    """
+    """Simulate the spin fix against the machine's size; takes seconds."""
 
     def rate(variant: str, n: int, part: float) -> float:
         return HANDLES.run(variant, machine, n, work={"explicit": part})["run"].ops_per_s
@@ -219,71 +205,71 @@ def _calm(p: Program, memory: Memory) -> None:
     ref.change(p, -1)
 
 
-def _slow(what: str, run: str, variant: str) -> Share:
-    counters = ("fast", "slow")
-    return Share(f"share of the slow path{what}", run, variant, "slow", counters, "perturbed")
+def _slow(what: str, run: str, variant: str) -> RunProbe:
+    read = share(run, variant, "slow", ("fast", "slow"), "perturbed")
+    return RunProbe(f"share of the slow path{what}", read)
 
 
 _QUEUE, _QUEUED = "perturbed/share.slow(lockref)", "references that queue while a listing runs"
 _QUEUES = tuple(
-    LabMetric(f"{name}: {_QUEUED}", name, _QUEUE, percent=True) for name in ("before", "spin")
+    RunProbe(f"{name}: {_QUEUED}", lab(name, _QUEUE, percent=True)) for name in ("before", "spin")
 )
 _WITH_QUEUE = "throughput, calm over perturbed, 2 threads with 20 CPUs' queue"
 _WAITING = "throughput while perturbed, waiting over queueing, 2 threads"
 _PERTURBED = ("before", "perturbed")
-_EVIDENCE = {
-    "stat-collapse": Evidence(
-        userspace=(
-            Ratio(_WITH_QUEUE, "phases", "before", "calm", _PERTURBED),
-            _slow(" while perturbed", "phases", "before"),
-        ),
-        kernel=_QUEUES,
-        note="A few CPUs cannot keep the queue alive that keeps the lock held, so here the "
-        "perturbation has to go on, or stand in for it; the simulated CPUs keep it themselves.",
-    ),
-    "spin-24-workers": Evidence(
-        userspace=(Ratio(_WAITING, "phases", "after", "perturbed", _PERTURBED),),
-        kernel=_QUEUES,
-        note="What waiting is worth depends on how many visits take the lock for its own sake; "
-        "the chapter shows both sides of the crossover.",
-    ),
-    "spin-192-workers": Evidence(
-        no_userspace="Two CPUs have no crowd of readers that come back for the line.",
-        no_kernel="The lab's emulated machine has no caches, and nothing like 192 CPUs.",
-        note="The harm of waiting grows with the number of those who look at one line. The "
-        "simulation has its direction and not its depth.",
-    ),
-    "spin-700-of-1000": Evidence(
-        userspace=(
-            _slow(", 1 look", "spin-1", "after"),
-            _slow(", 100 looks", "spin-100", "after"),
-            _slow(", 1000 looks", "spin-1000", "after"),
-        ),
-        kernel=_QUEUES,
-        note="How many looks are enough depends on how long a holder stays and on how fast a CPU "
-        "looks, so no bound found on one machine holds on another.",
-    ),
-    "robot-regressions": Evidence(
-        no_userspace="The robot's workloads are whole system calls, which no model of one word is.",
-        no_kernel="A change in throughput needs a clock, and the lab's machine has none to trust.",
-        note="Only the stressor that does little but take references can be simulated.",
-    ),
-}
-
 STUDY = Study(
     workloads=(STATS, HANDLES),
     sweep=Sweep(
-        workload=STATS,
-        machine="1x24",
-        lines=(
+        STATS,
+        "1x24",
+        (
             Series("before", "calm", "before, calm"),
             Series("before", "after", "before, after strangers"),
             Series("after", "after", "waits, after strangers"),
         ),
-        knob=times(STATS, "stat"),
-        marks=_marks,
+        times(STATS, "stat"),
+        marks(register.get(SLUG).figure("stat-collapse"), "healthy", "degraded"),
     ),
     predictions=_predictions,
     modelled=(Modelled(SLUG, "before", "calm", "lockref-degrade/phases", _calm),),
-    evidence=_EVIDENCE,
+    evidence={
+        "stat-collapse": Evidence(
+            userspace=(
+                RunProbe(_WITH_QUEUE, ratio("phases", "before", "calm", _PERTURBED)),
+                _slow(" while perturbed", "phases", "before"),
+            ),
+            kernel=_QUEUES,
+            note="A few CPUs cannot keep the queue alive that keeps the lock held, so here the "
+            "perturbation has to go on, or stand in for it; the simulated CPUs keep it themselves.",
+        ),
+        "spin-24-workers": Evidence(
+            userspace=(RunProbe(_WAITING, ratio("phases", "after", "perturbed", _PERTURBED)),),
+            kernel=_QUEUES,
+            note="What waiting is worth depends on how many visits take the lock for its own sake; "
+            "the chapter shows both sides of the crossover.",
+        ),
+        "spin-192-workers": Evidence(
+            no_userspace="Two CPUs have no crowd of readers that come back for the line.",
+            no_kernel="The lab's emulated machine has no caches, and nothing like 192 CPUs.",
+            note="The harm of waiting grows with the number of those who look at one line. The "
+            "simulation has its direction and not its depth.",
+        ),
+        "spin-700-of-1000": Evidence(
+            userspace=(
+                _slow(", 1 look", "spin-1", "after"),
+                _slow(", 100 looks", "spin-100", "after"),
+                _slow(", 1000 looks", "spin-1000", "after"),
+            ),
+            kernel=_QUEUES,
+            note="How many looks are enough depends on how long a holder stays and on how fast a "
+            "CPU looks, so no bound found on one machine holds on another.",
+        ),
+        "robot-regressions": Evidence(
+            no_userspace="The robot's workloads are whole system calls, which no model of one word "
+            "is.",
+            no_kernel="A change in throughput needs a clock, and the lab's machine has none to "
+            "trust.",
+            note="Only the stressor that does little but take references can be simulated.",
+        ),
+    },
 )

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 from contended import register
 from contended.cases import Study
-from contended.cases.evidence import Count, Evidence, LabMetric, Ratio
+from contended.cases.evidence import Evidence, RunProbe, count, lab, ratio
 from contended.register import Case
 from contended.simulate.chart import Mark
 from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.locks import Lock, Lockref
+from contended.simulate.machines import Parameter
 from contended.simulate.predict import Ground, Predicted, cannot, over
 from contended.simulate.program import UNIFORM, Memory, Program
-from contended.simulate.workload import HOLDER, MS, Scenario, Setup, work
+from contended.simulate.workload import HOLDER, MS, Scenario, Setup, Work
 
 SLUG = "open-creat-unlazy"
 MOUNTS = 64
@@ -75,8 +76,8 @@ LOOP = Scenario(
     phases={"start": 1 * MS, "perturbed": 1 * MS, "run": 4 * MS},
     counters={name: number for number, name in enumerate(_COUNTERS)},
     works={
-        "open": work(2430, "measured", _CALLS, 1200, 4000),
-        "lookup": work(200, "assumed", _LOOKUP, 100, 500),
+        "open": Work(2430, Parameter("measured", _CALLS, 1200, 4000)),
+        "lookup": Work(200, Parameter("assumed", _LOOKUP, 100, 500)),
         "holder": HOLDER,
     },
     build=_open,
@@ -106,38 +107,30 @@ def _predictions(case: Case) -> Iterator[Predicted]:
 
 
 _OPENS = (
-    Ratio("throughput, after over before, 2 threads", "opens", "after"),
-    Count("before: root references per open", "opens", "before", "root_refs"),
-    Count("after: root references per open", "opens", "after", "root_refs"),
+    RunProbe("throughput, after over before, 2 threads", ratio("opens", "after")),
+    RunProbe("before: root references per open", count("opens", "before", "root_refs")),
+    RunProbe("after: root references per open", count("opens", "after", "root_refs")),
 )
-_TAKEN = (
-    LabMetric("before: references per open", "before", "calls_per_op.__legitimize_path"),
-    LabMetric("after: references per open", "after", "calls_per_op.__legitimize_path"),
+_TAKEN = tuple(
+    RunProbe(f"{name}: references per open", lab(name, "calls_per_op.__legitimize_path"))
+    for name in ("before", "after")
 )
-_EVIDENCE = {
-    "open-close-64-mounts": Evidence(
-        userspace=_OPENS,
-        kernel=_TAKEN,
-        note="The number of references is the same on any machine. What one costs is not: two CPUs "
-        "pay a hand-over, eighty pay for the queue.",
-    ),
-    "aim7-create-close": Evidence(
-        userspace=_OPENS,
-        kernel=_TAKEN,
-        note="No contended line gives the published ratio; the chapter discusses whether the unit "
-        "slipped.",
-    ),
-}
-
 STUDY = Study(
     workloads=(LOOP,),
-    sweep=Sweep(
-        workload=LOOP,
-        machine="2x20-smt",
-        lines=(Series("before"), Series("after"), Series("lookup-first")),
-        knob=times(LOOP, "open"),
-        marks=_marks,
-    ),
+    sweep=Sweep(LOOP, "2x20-smt", tuple(map(Series, LOOP.variants)), times(LOOP, "open"), _marks()),
     predictions=_predictions,
-    evidence=_EVIDENCE,
+    evidence={
+        "open-close-64-mounts": Evidence(
+            userspace=_OPENS,
+            kernel=_TAKEN,
+            note="The number of references is the same on any machine. What one costs is not: two "
+            "CPUs pay a hand-over, eighty pay for the queue.",
+        ),
+        "aim7-create-close": Evidence(
+            userspace=_OPENS,
+            kernel=_TAKEN,
+            note="No contended line gives the published ratio; the chapter discusses whether the "
+            "unit slipped.",
+        ),
+    },
 )

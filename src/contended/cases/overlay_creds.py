@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from contended.cases import Study
-from contended.cases.evidence import Evidence, LabMetric, Ratio
+from contended.cases.evidence import Evidence, RunProbe, lab, ratio
 from contended.register import Case
 from contended.simulate.curves import Series, Sweep, times
-from contended.simulate.machines import MachineModel
+from contended.simulate.machines import MachineModel, Parameter
 from contended.simulate.predict import Ground, Predicted, cannot
 from contended.simulate.program import UNIFORM, Memory, Program
 from contended.simulate.validate import Modelled
-from contended.simulate.workload import MS, Scenario, Setup, work
+from contended.simulate.workload import MS, Scenario, Setup, Work
 
 SLUG = "overlay-creds"
 
@@ -43,7 +43,7 @@ CHECKS = Scenario(
         "after": "count nothing",
     },
     phases={"start": 0.5 * MS, "run": 2 * MS},
-    works={"faccessat": work(1000, "measured", _CALL, 500, 3000)},
+    works={"faccessat": Work(1000, Parameter("measured", _CALL, 500, 3000))},
     build=_creds,
 )
 
@@ -85,41 +85,36 @@ def _borrow(p: Program, memory: Memory) -> None:
 
 
 _AFTER = "after, of the credentials' line"
-_CREDS = (Ratio("throughput, after over before, 2 threads", "run", "after"),)
+_CREDS = (RunProbe("throughput, after over before, 2 threads", ratio("run", "after")),)
 _BORROWED, _MOVED = (
     "hitm_per_op.field(cred.usage).role(overlay)",
     "HITM on the counter per faccessat",
 )
 _OVERRIDDEN = "overlay-only: override_creds per faccessat"
 _HITM = (
-    LabMetric(f"before: {_MOVED}", "before", _BORROWED),
-    LabMetric(f"after: {_MOVED}", "after", _BORROWED, of=_AFTER),
-    LabMetric(_OVERRIDDEN, "overlay-only", "calls_per_op.override_creds"),
+    RunProbe(f"before: {_MOVED}", lab("before", _BORROWED)),
+    RunProbe(f"after: {_MOVED}", lab("after", _BORROWED), of=_AFTER),
+    RunProbe(_OVERRIDDEN, lab("overlay-only", "calls_per_op.override_creds")),
 )
-_EVIDENCE = {
-    "remote-hitm": Evidence(
-        userspace=_CREDS,
-        kernel=_HITM,
-        note="Samples of perf c2c depend on how long it listened; what can be compared is whether "
-        "the line moves at all, and which part of the moves is remote.",
-    ),
-    "local-hitm": Evidence(
-        userspace=_CREDS,
-        kernel=_HITM,
-        note="Samples of perf c2c depend on how long it listened. The lab's profiler counts every "
-        "transfer, but knows one distance only: its HITM are neither local nor remote.",
-    ),
-}
-
 STUDY = Study(
     workloads=(CHECKS,),
     sweep=Sweep(
-        workload=CHECKS,
-        machine="2x20-smt",
-        lines=(Series("before"), Series("own-line"), Series("after")),
-        knob=times(CHECKS, "faccessat"),
+        CHECKS, "2x20-smt", tuple(map(Series, CHECKS.variants)), times(CHECKS, "faccessat")
     ),
     predictions=_predictions,
     modelled=(Modelled(SLUG, "before", "run", "overlay-creds/run", _borrow),),
-    evidence=_EVIDENCE,
+    evidence={
+        "remote-hitm": Evidence(
+            userspace=_CREDS,
+            kernel=_HITM,
+            note="Samples of perf c2c depend on how long it listened; what can be compared is "
+            "whether the line moves at all, and which part of the moves is remote.",
+        ),
+        "local-hitm": Evidence(
+            userspace=_CREDS,
+            kernel=_HITM,
+            note="Samples of perf c2c depend on how long it listened. The lab's profiler counts "
+            "every transfer, but knows one distance only: its HITM are neither local nor remote.",
+        ),
+    },
 )

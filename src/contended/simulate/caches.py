@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 from contended.errors import ContendedError, UsageError
 from contended.simulate.program import COUNTERS, PS, Memory, Program, check_cpus, check_ns
@@ -32,35 +33,19 @@ COST_NAMES = ("core", "near", "cross", "far", *_HITS, "fill", "share", "invalida
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What things take, in nanoseconds.
+    """What things take, in nanoseconds; but `request` is a part, 0 to 1, of a transfer."""
 
-    Attributes:
-        read_hit: A read, or a plain store, of a line that the CPU has.
-        rmw_hit: An atomic read-modify-write of a line that the CPU has to itself.
-        pause: The pause between two looks of a spin loop.
-        core: A line from the other hardware thread of the same core.
-        near: A line from a core of the same group (which shares a last-level cache).
-        cross: A line from another group of the same socket; `near` where a socket is one group.
-        far: A line from another socket.
-        fill: A line that is in no cache.
-        share: How long a line that is shared already is busy with one more reader: readers do not
-            wait for each other's whole transfer, only for their turn.
-        invalidate: Added to a write for each copy that it has to invalidate.
-        request: The part of a transfer (0 to 1) before its owner has to let the line go: in that
-            time the owner may go on using it.
-    """
-
-    read_hit: float = 1.0
-    rmw_hit: float = 6.0
-    pause: float = 40.0
-    core: float = 8.0
-    near: float = 50.0
-    cross: float = 50.0
-    far: float = 120.0
-    fill: float = 80.0
-    share: float = 10.0
-    invalidate: float = 0.0
-    request: float = 0.2
+    read_hit: float = 1.0  # a read, or a plain store, of a line that the CPU has
+    rmw_hit: float = 6.0  # an atomic read-modify-write of a line that the CPU has to itself
+    pause: float = 40.0  # between two looks of a spin loop
+    core: float = 8.0  # a line from the other hardware thread of the same core
+    near: float = 50.0  # from a core of the same group, which shares a last-level cache
+    cross: float = 50.0  # from another group of the socket; `near` where a socket is one group
+    far: float = 120.0  # from another socket
+    fill: float = 80.0  # from no cache
+    share: float = 10.0  # how long one more reader, who waits for no whole transfer, keeps a line
+    invalidate: float = 0.0  # added to a write for each copy that it has to invalidate
+    request: float = 0.2  # that its owner may go on using the line
 
     def __post_init__(self) -> None:
         for name in COST_NAMES:
@@ -81,11 +66,6 @@ class Topology:
     core: tuple[int, ...]
     group: tuple[int, ...]
     socket: tuple[int, ...]
-
-    @property
-    def cpus(self) -> int:
-        """How many CPUs there are."""
-        return len(self.core)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +127,10 @@ def simulate(
 ) -> list[Phase]:
     """Run a program on CPUs that share lines, and tell what happened in each phase.
 
-    Args:
-        program: The steps.
-        memory: The words they use.
-        topology: The CPUs; at least as many as `start` has labels.
-        costs: What things take.
-        start: The label where each CPU begins, 1 to 512 of them.
-        phases_ns: Length of each phase, nanoseconds, at least one.
-        seed: Seeds what is random.
-        max_ops: Stop after so many operations; 0 only at the end of the last phase.
-        counters: Names for the program's own counters, by number.
-        policy: Which of those who wait for a line is next: "fifo", or the "nearest" to whoever has
-            it, which overtakes a bounded number of times.
-        preemption: Whether CPUs are taken away now and then.
+    Each of 1 to 512 CPUs begins at its label in `start`. Phases have lengths in nanoseconds; the
+    last one ends early after `max_ops` operations, if that is not 0. The program's own counters get
+    their names by number. Of those who wait for a line the first is next, or the one nearest to
+    whoever has it, which overtakes a bounded number of times.
 
     Raises:
         UsageError: a number is out of range.
@@ -169,8 +140,8 @@ def simulate(
 
     cpus, own = len(start), counters or {}
     check_cpus(cpus)
-    if topology.cpus < cpus:
-        raise UsageError(f"{cpus} CPUs of a machine that has {topology.cpus}")
+    if len(topology.core) < cpus:
+        raise UsageError(f"{cpus} CPUs of a machine that has {len(topology.core)}")
     if not phases_ns:
         raise UsageError("phases_ns is empty: give at least one phase")
     for length in phases_ns:
@@ -181,25 +152,22 @@ def simulate(
         raise UsageError(f"seed is {seed}: choose 0 to {(1 << 63) - 1}")
     if max_ops < 0:
         raise UsageError(f"max_ops is {max_ops}: choose 0 (no limit) or more")
-    ends = np.cumsum([round(length * PS) for length in phases_ns]).astype(np.int64)
+    from contended.simulate.engine import run  # compiles it once on a machine, and keeps that
+
+    ints = partial(np.array, dtype=np.int64)
+    ends = np.cumsum(ints([round(length * PS) for length in phases_ns]))
     counts = np.zeros((len(ends) + 1, len(COUNTS) + COUNTERS), dtype=np.int64)
     placed = np.zeros((cpus, 8), dtype=np.int64)
     for column, where in enumerate((topology.core, topology.group, topology.socket)):
         placed[:, column] = where[:cpus]
     away = (preemption.every_ns, preemption.for_ns) if preemption else (0, 0)
-    options = [seed, max_ops, OVERTAKES if policy == "nearest" else -1]
-    status, now, phase = engine()(
-        max(memory.lines, 1),
-        program.assemble(),
-        np.array([program.place(label) for label in start], dtype=np.int64),
-        8 * np.array(memory.line_of, dtype=np.int64),
-        np.array(memory.initial, dtype=np.int64),
-        placed.reshape(-1),
-        np.array(costs.picoseconds(), dtype=np.int64),
-        ends,
-        counts,
-        np.array([*options, *(round(ns * PS) for ns in away)], dtype=np.int64),
-    )
+    overtakes = OVERTAKES if policy == "nearest" else -1
+    options = ints([seed, max_ops, overtakes, *(round(ns * PS) for ns in away)])
+    steps = program.assemble(), ints([program.place(label) for label in start])
+    words = 8 * ints(memory.line_of), ints(memory.initial)
+    prices = placed.reshape(-1), ints(costs.picoseconds())
+    lines = max(memory.lines, 1)
+    status, now, phase = run(lines, *steps, *words, *prices, ends, counts, options)
     if status == 1:
         raise ContendedError("the simulated program is stuck: every CPU waits for another")
     if status == 2:
@@ -214,10 +182,3 @@ def simulate(
         )
         for i in range(phase + 1)
     ]
-
-
-def engine() -> Any:
-    """The compiled simulator; the first call on a machine compiles it and keeps it on disk."""
-    from contended.simulate.engine import run
-
-    return run

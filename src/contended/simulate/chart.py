@@ -38,15 +38,11 @@ class Mark:
     high: float
 
 
-def mark(figure: Published, name: str, *, place: bool = True) -> Mark:
-    """A published value, with its spread, at the number of workers or CPUs it was measured with.
-
-    It is a band if that is no `place` for it.
-    """
-    value = figure.value(name)
-    spread = value.plus_minus or 0.0
+def marks(figure: Published, *names: str, place: bool = True) -> tuple[Mark, ...]:
+    """Published values, with their spread, at the number of workers or CPUs, or as bands."""
     at = float(figure.workers or figure.cpus or 0) if place else None
-    return Mark(name, at, value.low - spread, value.high + spread)
+    values = [(figure.value(name), figure.value(name).plus_minus or 0.0) for name in names]
+    return tuple(Mark(value.name, at, value.low - d, value.high + d) for value, d in values)
 
 
 def chart(
@@ -65,21 +61,11 @@ def chart(
 ) -> Plot:
     """Curves of medians with each seed's point, both axes logarithmic.
 
-    Args:
-        title: The figure's title.
-        lines: By name, by x: the values (of several seeds), all above zero.
-        xlabel: The x axis, with its unit.
-        ylabel: The y axis, with its unit.
-        note: A line under the title.
-        fits: By name: a function of x, drawn thin; of the same name as a line, in its colour.
-        over: Where fits are drawn; default from the lowest to the highest x of the lines.
-        dots: By the name of a line or a fit: single points, by x.
-        marks: Published values.
-        ends: Beyond this x the machine is continued, which is shaded.
-        level: A y that means "no difference".
-
-    Raises:
-        UsageError: nothing to show.
+    The lines have by name, by x, the values of several seeds, all above zero. Laws that were fitted
+    are drawn thin, in the colour of the line of the same name, from the lowest to the highest x of
+    the lines or `over` others; `dots` are single points of a line or a law. Beyond the x where the
+    machine `ends` it is continued, which is shaded, and `level` is a y that means "no difference".
+    Raises UsageError if there is nothing to show.
     """
     fits, dots = fits or {}, dots or {}
     names = list(dict.fromkeys([*lines, *fits, *dots]))
@@ -125,7 +111,8 @@ def chart(
         handles, labels = axes.get_legend_handles_labels()
         columns = max(1, min(len(labels), 72 // (max(map(len, labels)) + 8)))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
-    return finished(figure, _words(title, note, lines, fits, marks, xs, ylabel, xlabel))
+    said = _words(lines, fits, marks, xs)
+    return finished(figure, f"{title}, {note}. {ylabel} against {xlabel}. {said}.")
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark], xs: Sequence[float]) -> None:
@@ -176,14 +163,10 @@ def _ticks(axes: Axes, places: Sequence[float] | None) -> None:
 
 
 def _words(
-    title: str,
-    note: str,
     lines: Mapping[str, Mapping[float, Sequence[float]]],
     fits: Mapping[str, Law],
     marks: Sequence[Mark],
     xs: Sequence[float],
-    ylabel: str,
-    xlabel: str,
 ) -> str:
     shown: dict[str, dict[float, float]] = {}
     for name, line in lines.items():
@@ -200,7 +183,7 @@ def _words(
         value = " to ".join(dict.fromkeys((number(mark.low, 3), number(mark.high, 3))))
         at = "" if mark.x is None else f" at {mark.x:g}"
         said.append(f"published, {mark.label}: {value}{at}")
-    return f"{title}, {note}. {ylabel} against {xlabel}. {'. '.join(said)}."
+    return ". ".join(said)
 
 
 def law(
@@ -208,39 +191,18 @@ def law(
     formulas: Mapping[str, Law],
     counted: Mapping[str, Mapping[float, float]],
     sizes: Sequence[float],
-    *,
-    xlabel: str,
-    ylabel: str,
-    marks: Sequence[Mark] = (),
+    **words: Any,
 ) -> Plot:
-    """Closed forms of step counts carried past what was counted, and what was counted.
+    """Closed forms of step counts, over ascending sizes, and what was counted, by size.
 
-    Args:
-        title: The figure's title.
-        formulas: By name: the steps at a size.
-        counted: By the same names: the steps that the model counted, by size.
-        sizes: Where the formulas are drawn, ascending.
-        xlabel: The size, in words.
-        ylabel: The steps, in words.
-        marks: Published points.
-
-    Raises:
-        UsageError: a name of `counted` has no formula.
+    The labels and marks are those of `chart`. Raises UsageError if something was counted that has
+    no formula.
     """
     for name in counted:
         if name not in formulas:
             raise UsageError(f"{name!r} was counted but has no formula")
-    return chart(
-        title,
-        {},
-        fits=formulas,
-        over=sizes,
-        dots=counted,
-        marks=marks,
-        xlabel=xlabel,
-        ylabel=ylabel,
-        note="lines: closed forms; points: counted by the model",
-    )
+    note = "lines: closed forms; points: counted by the model"
+    return chart(title, {}, fits=formulas, over=sizes, dots=counted, note=note, **words)
 
 
 def off(formula: Law, counted: Mapping[float, float]) -> float:

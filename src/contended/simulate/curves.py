@@ -7,10 +7,11 @@ A simulation gives the same digits everywhere, so nobody has to trust a recorded
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from contended import stats
 from contended.errors import UsageError
@@ -19,7 +20,6 @@ from contended.show.canvas import Plot
 from contended.show.table import Table
 from contended.simulate import machines
 from contended.simulate.chart import Mark, chart
-from contended.simulate.machines import MachineModel
 from contended.simulate.workload import Row, Scenario, Workload
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 CPUS = (1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 SEEDS = 5
+LIVE_CPUS = (1, 4, 8, 16, 32, 80, 192, 512)
 _LIVE_LENGTH = 0.3
+BOOK = "CONTENDED_BOOK"
+"""Set while the book is built: its pages have no server behind them, so nothing to slide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,54 +47,39 @@ class Series:
         return self.name or self.variant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Knob:
     """What a reader can turn, and the rougher simulation that answers at once.
 
-    Attributes:
-        label: What it is, and in which unit.
-        rows: Rows of a variant on a machine, for CPUs, at a setting; None is the usual one.
-        factor: Whether it is a factor from an eighth to eight, or a part of 1; the usual setting
-            of a factor is 1, and a part starts at 0.
-        machine: Whether the machine can be chosen, too.
+    It gives a workload's options at a setting; None is the usual one.
     """
 
-    label: str
-    rows: Callable[[str, MachineModel, int, float | None], list[Row]]
-    factor: bool = True
-    machine: bool = True
+    label: str  # with its unit
+    options: Callable[[float | None], dict[str, Any]]
+    factor: bool = True  # from an eighth to eight, usually 1; or else a part of 1, from 0 on
+    machine: bool = True  # whether that can be chosen, too
 
 
 def times(scenario: Scenario, name: str) -> Knob:
     """A knob for the length of some private work of a scenario, whose phases are shortened."""
 
-    def rows(variant: str, box: MachineModel, cpus: int, amount: float | None) -> list[Row]:
-        work = {name: (1.0 if amount is None else amount) * scenario.works[name].value}
-        seen = scenario.run(variant, box, cpus, work=work, length=_LIVE_LENGTH)
-        return [scenario.row(variant, box, cpus, 0, phase, what) for phase, what in seen.items()]
+    def options(amount: float | None) -> dict[str, Any]:
+        changed = (1.0 if amount is None else amount) * scenario.works[name].value
+        return {"work": {name: changed}, "length": _LIVE_LENGTH}
 
-    return Knob(label=f"{name}, times", rows=rows)
+    return Knob(f"{name}, times", options)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Sweep:
-    """What a chapter's figure is made of.
-
-    Attributes:
-        workload: What is simulated.
-        machine: Name of the machine.
-        lines: What is drawn.
-        unit: "operations/s" of all CPUs together, or "ms" for one operation.
-        knob: What the reader can turn.
-        marks: The published points that belong on the figure, in its unit.
-    """
+    """What a chapter's figure is made of: lines, a knob to turn, and published points."""
 
     workload: Workload
     machine: str
     lines: tuple[Series, ...]
-    unit: str = "operations/s"
     knob: Knob
-    marks: Callable[[], tuple[Mark, ...]] = tuple
+    marks: tuple[Mark, ...] = ()
+    unit: str = "operations/s"  # of all CPUs together, or "ms" for one operation
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -113,10 +101,11 @@ class Sweep:
         """
         import pandas as pd  # slow to import
 
-        box = machines.get(machine or self.machine)
-        points = product(self.variants, cpus)
-        rows = [row for v, n in points for row in self.knob.rows(v, box, n, amount)]
-        return Curve(replace(self, machine=box.name), pd.DataFrame(rows))
+        place = machine or self.machine
+        rows: list[Row] = []
+        for variant, n in product(self.variants, cpus):
+            rows += self.workload.rows(variant, place, n, 0, **self.knob.options(amount))
+        return Curve(replace(self, machine=place), pd.DataFrame(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +184,58 @@ class Curve:
             title,
             {line.label: {float(n): self.values(line, n) for n in self.cpus} for line in lines},
             fits={line.label: self.fit(line.label).predict for line in lines if throughput},
-            marks=self.sweep.marks(),
+            marks=self.sweep.marks,
             xlabel="CPUs",
             ylabel="operations/s, all CPUs" if throughput else "one umount (ms)",
             note=f"simulated: {box.title}" if throughput else "simulated: a tick each millisecond",
             ends=box.cpus if throughput else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Slider:
+    """In JupyterLab the knobs simulate anew with each change.
+
+    In a page of the book, and where ipywidgets is missing, the figure stands still.
+    """
+
+    sweep: Sweep
+    title: str
+
+    def figure(self, machine: str = "", amount: float | None = None) -> Plot:
+        """What the knobs show, see `Sweep.now`."""
+        return self.sweep.now(LIVE_CPUS, machine=machine, amount=amount).plot(self.title)
+
+    def widget(self) -> Any:
+        """The knobs above the figure, as an ipywidgets box."""
+        import ipywidgets as widgets  # an extra, and of use in JupyterLab only
+
+        knob = self.sweep.knob
+        style = {"style": {"description_width": "12em"}}
+        picture = widgets.HTML(self.figure()._repr_html_())
+        if knob.factor:
+            amount = widgets.FloatLogSlider(1.0, base=2, min=-3, max=3, step=0.5, **style)
+        else:
+            amount = widgets.FloatSlider(0.0, min=0.0, max=1.0, step=0.05, **style)
+        amount.description, amount.continuous_update = knob.label, False
+        machine = widgets.Dropdown(options=machines.names(), value=self.sweep.machine, **style)
+        machine.description = "machine"
+
+        def changed(_: object) -> None:
+            picture.value = self.figure(machine.value, amount.value)._repr_html_()
+
+        shown = [machine, amount] if knob.machine else [amount]
+        for each in shown:
+            each.observe(changed, names="value")
+        return widgets.VBox([*shown, picture])
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        still = dict(self.figure()._repr_mimebundle_())
+        if os.environ.get(BOOK):
+            return still
+        try:
+            bundle: dict[str, Any] = dict(self.widget()._repr_mimebundle_())
+        except ImportError:
+            return still
+        # whoever cannot show the widget shows the figure
+        return {**still, **{k: v for k, v in bundle.items() if "widget" in k}}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -64,16 +64,11 @@ from contended.simulate.lines import (
     take,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
-
 THINK, READ, ADD, CAS, SWAP, WRITE, SPIN, BRANCH, ALU, COUNT, DONE, HALT = range(12)
 IDLE_STEPS = 100_000
 
 
-def run(n_lines: int, *given: Ints) -> tuple[int, int, int]:
+def run(n_lines: int, *given: Any) -> tuple[int, int, int]:
     """Simulate, from what `contended.simulate.caches.simulate` hands over; counts are filled in.
 
     The arrays are handed on by address: numba would check each index for being negative and count

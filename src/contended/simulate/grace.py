@@ -25,28 +25,18 @@ _64 = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rcu:
-    """What decides how long a grace period takes.
+    """What decides how long a grace period takes; all times are means."""
 
-    Attributes:
-        hz: Timer ticks in a second: 100, 250, 300 or 1000.
-        busy: The part of the CPUs that is not idle, 0 to 1.
-        reader_us: Mean length of a read-side section on a busy CPU, microseconds, exponential.
-        reading: The part of a busy CPU's time that it spends in such sections.
-        underway: How likely a grace period is already under way, which does not count for who
-            comes now: they wait for its end, and then for a whole one.
-        wake_us: Mean delay of each wake-up of a kthread, microseconds.
-        interrupt_us: An expedited grace period's cost for each CPU, one after the other.
-        call_us: Everything else that the umount command does, microseconds.
-    """
-
-    hz: int = 1000
-    busy: float = 0.2
-    reader_us: float = 5.0
-    reading: float = 0.3
+    hz: int = 1000  # timer ticks in a second: 100, 250, 300 or 1000
+    busy: float = 0.2  # the part of the CPUs that is not idle
+    reader_us: float = 5.0  # of a read-side section on a busy CPU, exponential
+    reading: float = 0.3  # the part of a busy CPU's time that it spends in such sections
+    # How likely a grace period is already under way, which does not count for who comes now: they
+    # wait for its end, and then for a whole one.
     underway: float = 0.5
-    wake_us: float = 50.0
-    interrupt_us: float = 2.0
-    call_us: float = 3000.0
+    wake_us: float = 50.0  # of each wake-up of a kthread, exponential
+    interrupt_us: float = 2.0  # an expedited grace period's for each CPU, one after the other
+    call_us: float = 3000.0  # of everything else that the umount command does
 
     def __post_init__(self) -> None:
         if self.hz not in (100, 250, 300, 1000):

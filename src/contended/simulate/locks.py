@@ -49,7 +49,7 @@ class Lock:
             p.alu("and", _A, number=_HELD)
             p.spin(self.word, "==", _A, mask=_HELD)
         else:
-            again, got = p.fresh(), p.fresh()
+            again, got = p.fresh(2)
             p.alu("set", _B, number=1)
             p.label(again)
             p.swap(self.word, _B, to=_A, mask=LOCK)
@@ -79,7 +79,7 @@ class Lock:
         # One place for each CPU, whatever number of locks and call sites: it waits for one at most.
         self._places = self._places or self.memory.own(2)
         following, granted = self._places
-        got, first, hand_over = p.fresh(), p.fresh(), p.fresh()
+        got, first = p.fresh(2)
         p.alu("set", _A)
         p.alu("set", _B, number=1)
         p.cas(self.word, _A, _B, mask=LOCK)
@@ -108,7 +108,6 @@ class Lock:
         p.cas(self.word, _A, _C, mask=LOCK)
         p.branch(FLAG, "==", 1, got)  # nobody behind
         p.swap(self.word, _C, to=_A, mask=_HELD)
-        p.label(hand_over)
         p.spin(following, "!=")
         p.alu("copy", _A, VALUE)
         p.alu("add", _A, number=-1)
@@ -120,19 +119,14 @@ class Lock:
 class Lockref:
     """A lock and, above it in the same word, a reference count.
 
-    One compare-and-exchange changes the count as long as nobody holds the lock.
-
-    Attributes:
-        lock: The lock.
-        looks: How often a held lock is looked at before it is taken; 0 as in released kernels.
-        hold_ns: What a holder of the lock does besides changing the count, nanoseconds.
-        counter: The first of three of the program's counters: of changes by compare-and-exchange,
-            of those under the lock, and of exchanges that failed.
+    One compare-and-exchange changes the count as long as nobody holds the lock. Of three of the
+    program's counters, from `counter` on, the first counts changes by compare-and-exchange, the
+    second those under the lock, and the third the exchanges that failed.
     """
 
     lock: Lock
-    looks: int = 0
-    hold_ns: float = 0.0
+    looks: int = 0  # at a held lock before it is taken; 0 as in released kernels
+    hold_ns: float = 0.0  # what a holder of the lock does besides changing the count
     counter: int = 0
 
     def __post_init__(self) -> None:
@@ -144,7 +138,7 @@ class Lockref:
     def change(self, p: Program, by: int) -> None:
         """Put down the steps that add `by` references."""
         word = self.lock.word
-        again, free, locked, slow, end, retry = (p.fresh() for _ in range(6))
+        again, free, locked, slow, end, retry = p.fresh(6)
         p.alu("set", _TRIES, number=RETRIES)
         p.read(word, to=_OLD)
         p.label(again)

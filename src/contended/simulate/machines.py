@@ -38,25 +38,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class MachineModel:
-    """CPUs and their costs.
+    """CPUs, their costs in nanoseconds, and by a cost's name where it comes from."""
 
-    Attributes:
-        name: As `--machine` takes it.
-        title: In words.
-        sockets: How many.
-        cores: In each socket.
-        groups: Parts of a socket with a last-level cache of their own.
-        threads: Hardware threads in each core.
-        costs: What things take, nanoseconds.
-        parameters: By the name of the cost: where it comes from.
-    """
-
-    name: str
+    name: str  # as `--machine` takes it
     title: str
     sockets: int
-    cores: int
-    groups: int
-    threads: int
+    cores: int  # in each socket
+    groups: int  # parts of a socket with a last-level cache of their own
+    threads: int  # hardware threads in each core
     costs: Costs
     parameters: Mapping[str, Parameter]
 

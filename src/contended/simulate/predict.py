@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from contended.measure.results import number
-from contended.register import Case, Published
+from contended.register import Published
 from contended.simulate import machines
 from contended.simulate.caches import Costs, Phase
 from contended.simulate.machines import MachineModel
@@ -33,33 +33,19 @@ SHORTER = 0.4  # of a phase is enough to see which way a parameter pulls
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A published value and its simulated counterpart.
-
-    Attributes:
-        figure: Id of the published figure.
-        name: The value's name there, or "a/b" for the ratio of two.
-        unit: Of all numbers here.
-        published: Lowest and highest.
-        simulated: With central parameters; None if a simulation cannot say.
-        low: Lowest over the ranges of the parameters; None as above.
-        high: Highest.
-        machine: Name of the simulated machine; "" if there is none.
-        cpus: How many CPUs ran; 0 if none did.
-        verdict: See the module.
-        why: What to keep in mind, or why not; one sentence.
-    """
+    """A published value and its simulated counterpart, with the range of the parameters."""
 
     figure: str
-    name: str
-    unit: str
+    name: str  # of the value, or "a/b" for the ratio of two
+    unit: str  # of all numbers here
     published: Range
-    simulated: float | None
+    simulated: float | None  # with central parameters; None, as `low` and `high`, if it cannot say
     low: float | None
     high: float | None
-    machine: str
-    cpus: int
+    machine: str  # "" if there is none
+    cpus: int  # 0 if none ran
     verdict: Verdict
-    why: str
+    why: str  # or why not; one sentence
 
     @property
     def factor(self) -> float:
@@ -139,20 +125,6 @@ Value = Callable[[MachineModel, dict[str, float]], float]
 """What a simulation gives on a machine with some private work changed."""
 
 
-@cache
-def _phases(
-    scenario: Scenario,
-    variant: str,
-    machine: str,
-    costs: Costs,
-    cpus: int,
-    work: tuple[tuple[str, float], ...],
-) -> dict[str, Phase]:
-    box = machines.get(machine)
-    length = 1.0 if costs == box.costs and not work else SHORTER
-    return scenario.run(variant, replace(box, costs=costs), cpus, work=dict(work), length=length)
-
-
 @dataclass(frozen=True, slots=True)
 class Ground:
     """Where predictions are made: a scenario with so many CPUs of a machine."""
@@ -163,24 +135,16 @@ class Ground:
 
     def phase(self, variant: str, phase: str, box: MachineModel, work: dict[str, float]) -> Phase:
         """A phase of a simulation, with the costs of `box`."""
-        changed = tuple(work.items())
-        return _phases(self.scenario, variant, box.name, box.costs, self.cpus, changed)[phase]
+        return _phases(self, variant, box.costs, tuple(work.items()))[phase]
 
     def rate(self, variant: str, phase: str = "run") -> Value:
         """Operations a second in a phase."""
         return lambda box, work: self.phase(variant, phase, box, work).ops_per_s
 
     def value(
-        self,
-        figure: Published,
-        name: str,
-        value: Value,
-        why: str,
-        *,
-        published: Range | None = None,
-        unit: str = "",
+        self, figure: Published, name: str, value: Value, why: str, **known: Any
     ) -> Predicted:
-        """The row of a published value, or of another that follows from published ones."""
+        """The row of a published value, or of another, see `said`, that follows from some."""
         box = machines.get(self.machine)
         middle = value(box, {})
         seen = []
@@ -192,16 +156,24 @@ class Ground:
                 seen.append(value(replace(box, costs=costs), {}))
         for work, each in self.scenario.all_works.items():
             seen += [value(box, {work: end}) for end in (each.where.low, each.where.high)]
-        place = self.machine, self.cpus
-        return said(figure, name, middle, seen, why, place, published=published, unit=unit)
+        return said(figure, name, middle, seen, why, (self.machine, self.cpus), **known)
 
     def ratio(
         self, figure: Published, top: str, base: str, values: tuple[Value, Value], why: str
     ) -> Predicted:
         """The row of one published value over another."""
-        published = figure.ratio(top, base)
-        ratio = over(*values)
-        return self.value(figure, f"{top}/{base}", ratio, why, published=published, unit="ratio")
+        known = {"published": figure.ratio(top, base), "unit": "ratio"}
+        return self.value(figure, f"{top}/{base}", over(*values), why, **known)
+
+
+@cache
+def _phases(
+    here: Ground, variant: str, costs: Costs, work: tuple[tuple[str, float], ...]
+) -> dict[str, Phase]:
+    usual = machines.get(here.machine)
+    box = replace(usual, costs=costs)
+    length = 1.0 if costs == usual.costs and not work else SHORTER
+    return here.scenario.run(variant, box, here.cpus, work=dict(work), length=length)
 
 
 def over(top: Value, base: Value) -> Value:
@@ -222,7 +194,8 @@ def said(
 ) -> Predicted:
     """The row of a value: simulated with central parameters, and seen over their ranges.
 
-    The place is a machine's name, or "", and how many CPUs.
+    The place is a machine's name, or "", and how many CPUs. What is `published`, and its unit, are
+    the value's of that name, unless it follows from others.
     """
     if published is None:
         known = figure.value(name)
@@ -240,9 +213,3 @@ def cannot(figure: Published, why: str, *names: str) -> Iterator[Predicted]:
         known = figure.value(name)
         row = figure.id, name, figure.unit, (known.low, known.high)
         yield Predicted(*row, None, None, None, "", 0, "cannot", why)
-
-
-def nothing(case: Case, why: str) -> Iterator[Predicted]:
-    """The rows of a case of which nothing is simulated."""
-    for figure in case.published:
-        yield from cannot(figure, why)

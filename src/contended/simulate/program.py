@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
-
 MAX_CPUS = 512
 PS = 1000  # picoseconds in a nanosecond
 MAX_NS = 10_000_000_000  # the longest cost or think time, and the longest simulated phase
@@ -52,10 +50,8 @@ class Memory:
         """One word that all CPUs share, on a line of its own or `beside` another word."""
         if beside is not None and beside.stride:
             raise UsageError("words of each CPU cannot be shared: lay them out together, by own()")
-        line = self.line_of[beside.base] if beside is not None else self._line()
-        self.line_of.append(line)
-        self.initial.append(value)
-        return Word(len(self.line_of) - 1)
+        line = self.line_of[beside.base] if beside is not None else None
+        return Word(self._lay(1, value, line))
 
     def array(self, size: int, register: int) -> Word:
         """Words that all CPUs share, each on a line of its own; the register says which."""
@@ -64,16 +60,15 @@ class Memory:
 
     def own(self, words: int = 1) -> list[Word]:
         """Words of which each CPU has its own, on a line of its own; other CPUs reach them too."""
-        first = len(self.line_of)
-        for _ in range(self.cpus):
-            line = self._line()
-            self.line_of += [line] * words
-            self.initial += [0] * words
+        first, *_ = [self._lay(words) for _ in range(self.cpus)]
         return [Word(first + i, words, SELF) for i in range(words)]
 
-    def _line(self) -> int:
-        self.lines += 1
-        return self.lines - 1
+    def _lay(self, words: int, value: int = 0, line: int | None = None) -> int:
+        if line is None:
+            line, self.lines = self.lines, self.lines + 1
+        self.line_of += [line] * words
+        self.initial += [value] * words
+        return len(self.line_of) - words
 
 
 class Program:
@@ -89,18 +84,16 @@ class Program:
         self._jumps: dict[int, str] = {}
         self._names = 0
 
-    def label(self, name: str = "") -> str:
-        """Name this place; without a name one is made up."""
-        name = name or self.fresh()
+    def label(self, name: str) -> None:
+        """Name this place."""
         if name in self._labels:
             raise UsageError(f"label {name!r} is there twice")
         self._labels[name] = len(self._steps)
-        return name
 
-    def fresh(self) -> str:
-        """A name that no label has, for a place that comes later."""
-        self._names += 1
-        return f".{self._names}"
+    def fresh(self, names: int) -> list[str]:
+        """So many names that no label has, for places that come later."""
+        self._names += names
+        return [f".{self._names - i}" for i in range(names)]
 
     def think(self, ns: float, kind: int = FIXED) -> None:
         """Private work of up to 10 s: FIXED, or EXPONENTIAL or UNIFORM (half to 1.5 times)."""
@@ -189,7 +182,7 @@ class Program:
             raise UsageError(f"no label {label!r}; there are: {', '.join(self._labels)}")
         return self._labels[label]
 
-    def assemble(self) -> Ints:
+    def assemble(self) -> NDArray[np.int64]:
         """The steps as numbers, eight for each, with labels resolved; shape (8 * steps,)."""
         import numpy as np
 

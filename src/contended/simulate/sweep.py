@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Many simulations at once, on Dask: this machine's CPUs by default, or any scheduler.
 
-Each combination of workload, variant, machine, CPUs and seed is a task of its own that depends on
-no other, so a worker that dies loses only what it was doing, and Dask gives that to another. A task
-carries its workload, so a worker needs nothing but this package.
+Each simulation is a task of its own that depends on no other, so a worker that dies loses only what
+it was doing, and Dask gives that to another. It carries its workload, so a worker needs nothing but
+this package.
 """
 
 from __future__ import annotations

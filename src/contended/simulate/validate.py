@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from contended import stats
@@ -32,38 +33,6 @@ _WHY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """A C model's variant, in a phase of its reference run, beside its simulation.
-
-    Nanoseconds are from one operation to the next, of all threads together; the rest is simulated.
-    """
-
-    model: str
-    variant: str
-    threads: int
-    phase: str
-    measured_ns: float
-    simulated_ns: float
-    transfers_per_op: float
-    retried_per_op: float
-
-    @property
-    def off(self) -> float:
-        """Simulated over measured, less 1."""
-        return self.simulated_ns / self.measured_ns - 1
-
-    @property
-    def fits(self) -> bool:
-        """Is it within 25%?"""
-        return abs(self.off) <= TOLERANCE
-
-    @property
-    def why(self) -> str:
-        """What explains the difference, if it is more than 25%."""
-        return "" if self.fits else _WHY[self.threads]
-
-
-@dataclass(frozen=True, slots=True)
 class Modelled:
     """A C model's variant, in a phase of a reference run, as the lines that it touches."""
 
@@ -72,10 +41,6 @@ class Modelled:
     phase: str
     run: str
     operation: Operation
-
-
-def _counter(p: Program, memory: Memory) -> None:
-    p.add(memory.word(), 1)
 
 
 def _handover(p: Program, memory: Memory) -> None:
@@ -90,7 +55,9 @@ def _handover(p: Program, memory: Memory) -> None:
 #: The models that belong to no case: what the machine's costs are taken from comes out again.
 OWN = (
     Modelled("pingpong", "0-1", "run", "pingpong/handover", _handover),
-    Modelled("measuring", "shared", "run", "measuring/atomics", _counter),
+    Modelled(
+        "measuring", "shared", "run", "measuring/atomics", lambda p, memory: p.add(memory.word(), 1)
+    ),
 )
 
 
@@ -113,32 +80,39 @@ def run(operation: Operation, machine: MachineModel, threads: int) -> Phase:
     return phase
 
 
-def against_models(modelled: Sequence[Modelled] = ()) -> list[Compared]:
-    """Put `OWN` models and the cases', see `contended.cases.modelled`, beside their simulations.
+def against_models(modelled: Sequence[Modelled] = ()) -> pd.DataFrame:
+    """`OWN` models and the cases', see `contended.cases.modelled`, beside their simulations.
 
-    Raises ContendedError if a reference run is missing.
+    Nanoseconds are from one operation to the next, of all threads together; `off` is simulated over
+    measured, less 1, and `why` explains it where it is more than 25%. Raises ContendedError if a
+    reference run is missing.
     """
-    here = machines.here()
-    found = []
-    for each in (*OWN, *modelled):
-        record = machines.recorded(each.run)
-        for threads in (1, 2):
-            values = record.values(each.variant, threads=threads, phase=each.phase)
-            if not values:
-                continue
-            middle = stats.median(values)
-            # the ping-pong's value is a time, the others' a rate
-            ns = middle if record.unit == "ns" else 1e9 / middle
-            seen = run(each.operation, here, threads)
-            row = each.model, each.variant, threads, each.phase, ns, seen.ns_per_op
-            found.append(Compared(*row, seen.per_op("transfers"), seen.per_op("retried")))
-    return found
-
-
-def frame(rows: list[Compared]) -> pd.DataFrame:
-    """The comparison as a table: what `Compared` says of each model."""
     import pandas as pd  # slow to import
 
-    names = ["model", "variant", "threads", "phase", "measured_ns", "simulated_ns", "off", "fits"]
-    names += ["transfers_per_op", "retried_per_op", "why"]
-    return pd.DataFrame([{name: getattr(row, name) for name in names} for row in rows])
+    here = machines.here()
+    found = []
+    for each, threads in product((*OWN, *modelled), (1, 2)):
+        record = machines.recorded(each.run)
+        values = record.values(each.variant, threads=threads, phase=each.phase)
+        if not values:
+            continue
+        # the ping-pong's value is a time, the others' a rate
+        ns = stats.median(values) if record.unit == "ns" else 1e9 / stats.median(values)
+        seen = run(each.operation, here, threads)
+        off = seen.ns_per_op / ns - 1
+        found.append(
+            {
+                "model": each.model,
+                "variant": each.variant,
+                "threads": threads,
+                "phase": each.phase,
+                "measured_ns": ns,
+                "simulated_ns": seen.ns_per_op,
+                "off": off,
+                "fits": abs(off) <= TOLERANCE,
+                "transfers_per_op": seen.per_op("transfers"),
+                "retried_per_op": seen.per_op("retried"),
+                "why": "" if abs(off) <= TOLERANCE else _WHY[threads],
+            }
+        )
+    return pd.DataFrame(found)

@@ -16,7 +16,7 @@ from contended.errors import UsageError
 from contended.simulate import machines
 from contended.simulate.caches import Phase, Policy, simulate
 from contended.simulate.locks import Kind
-from contended.simulate.machines import Basis, MachineModel, Parameter
+from contended.simulate.machines import MachineModel, Parameter
 from contended.simulate.program import Memory, Program, check_cpus, check_ns
 
 MS = 1e6  # nanoseconds
@@ -25,35 +25,19 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Private work: what one thread alone needs, and where that is known from.
-
-    The unit, "ns", "times" or "of 1", is also that of the range in `where`.
-    """
+    """Private work: what one thread alone needs, and where that is known from."""
 
     value: float
     where: Parameter
-    unit: str = "ns"
-
-    def check(self, name: str, value: float) -> None:
-        """Refuse a value, by a UsageError, that this work cannot have."""
-        check_ns(f"work {name}", value)
-        if self.unit == "of 1" and not 0 <= value <= 1:
-            raise UsageError(f"work {name} is {value:g}: choose 0 to 1, a part")
-
-
-def work(
-    value: float, basis: Basis, source: str, low: float, high: float, unit: str = "ns"
-) -> Work:
-    """Private work with its source, see `machines.Parameter`."""
-    return Work(value, Parameter(basis, source, low, high), unit)
+    unit: str = "ns"  # or "times" or "of 1"; also of the range in `where`
 
 
 _MEASURED = "stat(2) of one file on tmpfs by one thread: 2-CPU AMD EPYC guest, Linux 6.18"
-STAT = work(1160, "measured", _MEASURED, 600, 2000)
+STAT = Work(1160, Parameter("measured", _MEASURED, 600, 2000))
 _STEP = "who takes a dentry's lock for its own sake holds it for a step along a list"
-HOLDER = work(50, "assumed", _STEP, 20, 200)
+HOLDER = Work(50, Parameter("assumed", _STEP, 20, 200))
 _BESIDE = "private work takes this many times as long beside a busy hardware thread"
-SMT = work(1.5, "assumed", _BESIDE, 1.2, 2.0, "times")
+SMT = Work(1.5, Parameter("assumed", _BESIDE, 1.2, 2.0), "times")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,7 +50,7 @@ class Workload:
     name: str
     variants: Mapping[str, str]
 
-    def rows(self, variant: str, machine: str, cpus: int, seed: int) -> list[Row]:
+    def rows(self, variant: str, machine: str, cpus: int, seed: int, **options: Any) -> list[Row]:
         """One simulation as rows of a table, one for each phase; raises UsageError as `check` does.
 
         Columns: case, variant, machine, cpus, seed, phase, ops_per_s (all CPUs together), ns_per_op
@@ -74,8 +58,16 @@ class Workload:
         between sockets), invalidations (copies), wait_ns (in queues for a line), events,
         slow_share (of a lockref's changes, those under its lock), extrapolated (more CPUs than the
         machine has), and the program's own counters. Grace periods have p50_ms and p99_ms, and no
-        lines.
+        lines. The options are those of the kind of workload.
         """
+        given = {"case": self.name, "variant": variant, "machine": machine, "cpus": cpus}
+        phases = self._phases(variant, machines.get(machine), cpus, seed, **options)
+        return [{**given, "seed": seed, "phase": phase, **row} for phase, row in phases.items()]
+
+    def _phases(
+        self, variant: str, box: MachineModel, cpus: int, seed: int, **options: Any
+    ) -> dict[str, Row]:
+        """By phase: what was counted."""
         raise NotImplementedError
 
     def check(self, variants: Sequence[str], machine: str, cpus: Sequence[int]) -> None:
@@ -89,17 +81,6 @@ class Workload:
             raise UsageError("no CPU counts: give at least one")
         for n in cpus:
             check_cpus(n)
-
-    def named(self, variant: str, box: MachineModel, cpus: int, seed: int, phase: str) -> Row:
-        """The columns that say what a row is of."""
-        return {
-            "case": self.name,
-            "variant": variant,
-            "machine": box.name,
-            "cpus": cpus,
-            "seed": seed,
-            "phase": phase,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +96,11 @@ class Setup:
 class Scenario(Workload):
     """An operation as a program on lines that CPUs share.
 
-    Attributes:
-        phases: Their names and lengths, nanoseconds.
-        counters: The program's own counters, by number.
-        works: Private work by name; `all_works` adds "smt".
-        build: Puts down the steps that each CPU repeats, from the label "go" on.
+    `build` puts down the steps that each CPU repeats, from the label "go" on.
     """
 
-    phases: Mapping[str, float]
-    counters: Mapping[str, int] = field(default_factory=dict)
+    phases: Mapping[str, float]  # their lengths, nanoseconds
+    counters: Mapping[str, int] = field(default_factory=dict)  # the program's own, by number
     works: Mapping[str, Work]
     build: Callable[[Setup, Program, Memory], None]
 
@@ -141,18 +118,9 @@ class Scenario(Workload):
     ) -> dict[str, Phase]:
         """Simulate one variant with so many of a machine's CPUs; what happened, by phase.
 
-        Args:
-            variant: Which.
-            machine: The machine, or its name.
-            cpus: How many.
-            seed: Seeds what is random.
-            work: Private work that differs from the usual, by name.
-            lock: The kind of spin lock in lockrefs.
-            policy: See `caches.simulate`.
-            length: Factor on the phases' lengths.
-
-        Raises:
-            UsageError: an unknown name or a number out of range.
+        Private work that differs from the usual is given by name, `length` is a factor on the
+        phases' lengths, and see `caches.simulate` for the policy. Raises UsageError for an unknown
+        name or a number out of range.
         """
         box = machines.get(machine) if isinstance(machine, str) else machine
         self.check([variant], box.name, [cpus])
@@ -183,7 +151,9 @@ class Scenario(Workload):
         for name, value in changed.items():
             if name not in known:
                 raise UsageError(f"no work {name!r}; choose from {', '.join(known)}")
-            known[name].check(name, value)
+            check_ns(f"work {name}", value)
+            if known[name].unit == "of 1" and value > 1:
+                raise UsageError(f"work {name} is {value:g}: choose 0 to 1, a part")
         found = {name: each.value for name, each in known.items()} | dict(changed)
         if box.threads > 1 and cpus > box.sockets * box.cores:
             for name in found:
@@ -195,21 +165,17 @@ class Scenario(Workload):
         """Private work by name, and what a busy hardware thread beside it costs."""
         return {**self.works, "smt": SMT}
 
-    def rows(self, variant: str, machine: str, cpus: int, seed: int) -> list[Row]:
-        """See `Workload.rows`."""
-        box = machines.get(machine)
-        seen = self.run(variant, box, cpus, seed=seed)
-        return [self.row(variant, box, cpus, seed, phase, what) for phase, what in seen.items()]
+    def _phases(
+        self, variant: str, box: MachineModel, cpus: int, seed: int, **options: Any
+    ) -> dict[str, Row]:
+        seen = self.run(variant, box, cpus, seed=seed, **options)
+        return {phase: self._counted(what, cpus > box.cpus) for phase, what in seen.items()}
 
-    def row(
-        self, variant: str, box: MachineModel, cpus: int, seed: int, phase: str, seen: Phase
-    ) -> Row:
-        """One phase of a simulation as a row."""
+    def _counted(self, seen: Phase, extrapolated: bool) -> Row:
         counts = seen.counts
         slow = counts.get("slow", 0)
         changes = slow + counts.get("fast", 0)
         return {
-            **self.named(variant, box, cpus, seed, phase),
             "ops_per_s": seen.ops_per_s,
             "ns_per_op": seen.ns_per_op,
             "transfers_per_op": seen.per_op("transfers"),
@@ -220,6 +186,6 @@ class Scenario(Workload):
             "wait_ns": counts["wait_ps"] / 1000,
             "events": counts["events"],
             "slow_share": slow / changes if changes else float("nan"),
-            "extrapolated": cpus > box.cpus,
+            "extrapolated": extrapolated,
             **{key: counts[key] for key in self.counters},
         }
