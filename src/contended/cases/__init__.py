@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What is known of each case beyond the register: a module for each, named by its slug.
 
-`contended.cases.mount_hash` has a `STUDY` of the case `mount-hash`. A case without a module, or
-with parts missing, is a case of which nothing is simulated or read; adding the module is all that
-it takes to change that.
+`contended.cases.mount_hash` has a `STUDY` of the case `mount-hash`. Of a case without a module, or
+with parts missing, nothing is simulated or read; adding the module is all it takes to change that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What chapters show of machines that the reader does not have: curves, a slider, comparisons.
 
-The long sweeps are recorded in `results/SLUG/simulate.parquet`, each by the one command that
-`command` names.
+The long sweeps are recorded, each by the one command that `command` names.
 """
 
 from __future__ import annotations

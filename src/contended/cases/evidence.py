@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """What speaks to a published figure: probes that read one number out of a run.
 
-A figure has evidence from a model in userspace, from the kernel lab, or from both; where it has
-none, it says why. A probe names a run and what to read from it, never a number. Where its number is
-the published quantity itself, in the same unit, `of` names the published value and the two are
-compared; other probes show the mechanism at this machine's size.
+A figure has evidence from a model in userspace, from the kernel lab, or from both, or says why not.
+A probe names a run and what to read from it, never a number. Where its number is the published
+quantity itself, in the same unit, `of` names the published value and the two are compared; other
+probes show the mechanism at this machine's size.
 """
 
 from __future__ import annotations

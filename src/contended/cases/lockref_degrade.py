@@ -15,7 +15,7 @@ from contended.simulate import machines
 from contended.simulate.chart import Mark, chart, marks
 from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.locks import Lock, Lockref
-from contended.simulate.machines import MachineModel, Parameter
+from contended.simulate.machines import Parameter
 from contended.simulate.predict import Ground, Predicted, cannot, over
 from contended.simulate.program import UNIFORM, Memory, Program
 from contended.simulate.validate import Modelled
@@ -137,11 +137,8 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     yield from cannot(figure, why, "unixbench", "getdent")
     here = Ground(HANDLES, "2x16-smt", figure.cpus or 64)
     quotient = over(here.rate("after"), here.rate("before"))
-
-    def change(box: MachineModel, work: dict[str, float]) -> float:
-        return 100 * (quotient(box, work) - 1)
-
-    yield here.value(figure, "handle", change, "the robot's own machine")
+    why = "the robot's own machine"
+    yield here.value(figure, "handle", lambda *at: 100 * (quotient(*at) - 1), why)
 
 
 @dataclass(frozen=True, slots=True)

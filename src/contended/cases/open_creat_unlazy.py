@@ -84,12 +84,6 @@ LOOP = Scenario(
 )
 
 
-def _marks() -> tuple[Mark, ...]:
-    figure = register.get(SLUG).figure("open-close-64-mounts")
-    values = (figure.value("before"), figure.value("after"))
-    return tuple(Mark(v.name, figure.cpus, OPENS / v.high, OPENS / v.low) for v in values)
-
-
 def _predictions(case: Case) -> Iterator[Predicted]:
     figure = case.figure("open-close-64-mounts")
     here = Ground(LOOP, "2x20-smt", figure.cpus or 80)
@@ -115,9 +109,11 @@ _TAKEN = tuple(
     RunProbe(f"{name}: references per open", lab(name, "calls_per_op.__legitimize_path"))
     for name in ("before", "after")
 )
+_TIME = register.get(SLUG).figure("open-close-64-mounts")
+_MARKS = tuple(Mark(v.name, _TIME.cpus, OPENS / v.high, OPENS / v.low) for v in _TIME.values)
 STUDY = Study(
     workloads=(LOOP,),
-    sweep=Sweep(LOOP, "2x20-smt", tuple(map(Series, LOOP.variants)), times(LOOP, "open"), _marks()),
+    sweep=Sweep(LOOP, "2x20-smt", tuple(map(Series, LOOP.variants)), times(LOOP, "open"), _MARKS),
     predictions=_predictions,
     evidence={
         "open-close-64-mounts": Evidence(

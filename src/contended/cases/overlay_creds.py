@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from contended.cases import Study
 from contended.cases.evidence import Evidence, RunProbe, lab, ratio
 from contended.register import Case
 from contended.simulate.curves import Series, Sweep, times
-from contended.simulate.machines import MachineModel, Parameter
+from contended.simulate.machines import Parameter
 from contended.simulate.predict import Ground, Predicted, cannot
 from contended.simulate.program import UNIFORM, Memory, Program
 from contended.simulate.validate import Modelled
@@ -56,13 +57,7 @@ def remote_share(counts: Mapping[str, int]) -> float:
 
 def _predictions(case: Case) -> Iterator[Predicted]:
     here = Ground(CHECKS, "2x20-smt", 80)
-
-    def share(box: MachineModel, work: dict[str, float]) -> float:
-        return remote_share(here.phase("before", "run", box, work).counts)
-
-    def moved(box: MachineModel, work: dict[str, float]) -> float:
-        return float(here.phase("after", "run", box, work).transfers)
-
+    before, after = (partial(here.phase, variant, "run") for variant in ("before", "after"))
     remote, local = case.figure("remote-hitm"), case.figure("local-hitm")
     for figure in (remote, local):
         yield from cannot(
@@ -71,9 +66,16 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     far, near = remote.value("before").low, local.value("before").low
     ends = (far / (far + near),) * 2
     why = "of all HITM on the line, those that came from the other socket"
-    yield here.value(remote, "before, remote share", share, why, published=ends, unit="part")
+    yield here.value(
+        remote,
+        "before, remote share",
+        lambda *at: remote_share(before(*at).counts),
+        why,
+        published=ends,
+        unit="part",
+    )
     why = "the report's figures after the fix belong to an unrelated line"
-    yield here.value(remote, _AFTER, moved, why, published=(0.0, 0.0))
+    yield here.value(remote, _AFTER, lambda *at: after(*at).transfers, why, published=(0.0, 0.0))
 
 
 def _borrow(p: Program, memory: Memory) -> None:

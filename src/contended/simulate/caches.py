@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: MIT
 """CPUs that share cache lines, simulated event by event: deterministic, and compiled by numba.
 
-A line is modified in one cache, shared by several, or in none. A step on a line that the CPU has
-costs next to nothing; any other has to wait for the line, which serves one request at a time, and
-for its way. No cache is ever full, memory is sequentially consistent, and the way between two CPUs
-has a length but no width. Time is counted in whole picoseconds and chance comes from integers, so
-the same seed gives the same digits on every machine.
-
-What makes it fast: a CPU that waits has no event at all, since whoever lets it go on knows when; a
-CPU goes on without asking the event queue for as long as nobody else is due before it; and the
-queue is a tournament, whose update is one comparison a level, without a branch to mispredict.
+A line is modified in one cache, shared by several, or in none; it serves one request at a time. No
+cache is ever full, memory is sequentially consistent, and the way between two CPUs has a length but
+no width. It is fast since a CPU that waits has no event, others go on until somebody else is due,
+and the event queue is a tournament: its update is a comparison a level, and no branch.
 """
 
 from __future__ import annotations
@@ -17,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from contended.errors import ContendedError, UsageError
 from contended.simulate.program import COUNTERS, PS, Memory, Program, check_cpus, check_ns
@@ -53,14 +48,8 @@ class Costs:
         if not 0 <= self.request <= 1:
             raise UsageError(f"cost request is {self.request:g}: choose 0 to 1, a part of the way")
 
-    def picoseconds(self) -> list[int]:
-        """Whole picoseconds in the order of COST_NAMES, then `request` in parts of 2**20."""
-        ns = [round(getattr(self, name) * PS) for name in COST_NAMES]
-        return [*ns, round(self.request * (1 << 20))]
 
-
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(NamedTuple):
     """Which core, group and socket each CPU is in, all counted over the whole machine."""
 
     core: tuple[int, ...]
@@ -158,16 +147,17 @@ def simulate(
     ends = np.cumsum(ints([round(length * PS) for length in phases_ns]))
     counts = np.zeros((len(ends) + 1, len(COUNTS) + COUNTERS), dtype=np.int64)
     placed = np.zeros((cpus, 8), dtype=np.int64)
-    for column, where in enumerate((topology.core, topology.group, topology.socket)):
+    for column, where in enumerate(topology):
         placed[:, column] = where[:cpus]
     away = (preemption.every_ns, preemption.for_ns) if preemption else (0, 0)
     overtakes = OVERTAKES if policy == "nearest" else -1
     options = ints([seed, max_ops, overtakes, *(round(ns * PS) for ns in away)])
     steps = program.assemble(), ints([program.place(label) for label in start])
     words = 8 * ints(memory.line_of), ints(memory.initial)
-    prices = placed.reshape(-1), ints(costs.picoseconds())
-    lines = max(memory.lines, 1)
-    status, now, phase = run(lines, *steps, *words, *prices, ends, counts, options)
+    prices = [round(getattr(costs, name) * PS) for name in COST_NAMES]
+    prices.append(round(costs.request * (1 << 20)))
+    places, lines = (placed.reshape(-1), ints(prices)), max(memory.lines, 1)
+    status, now, phase = run(lines, *steps, *words, *places, ends, counts, options)
     if status == 1:
         raise ContendedError("the simulated program is stuck: every CPU waits for another")
     if status == 2:

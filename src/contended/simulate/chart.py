@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contended import stats
 from contended.errors import UsageError
@@ -25,8 +24,7 @@ _INK = "#222222"
 _STEPS = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """A published value on a figure, lowest and highest in the figure's unit.
 
     Without an `x`, because the report does not say where it stands, it is a band.
@@ -143,7 +141,7 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], xs: Sequence[float]) -> None:
 
 
 def _ticks(axes: Axes, places: Sequence[float] | None) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator
+    from matplotlib.ticker import LogLocator
 
     def text(value: float, _: object) -> str:
         for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -155,10 +153,10 @@ def _ticks(axes: Axes, places: Sequence[float] | None) -> None:
         axes.set_xticks(places, [f"{x:g}" for x in places])
         axes.minorticks_off()
     else:
-        axes.xaxis.set_major_formatter(FuncFormatter(text))
+        axes.xaxis.set_major_formatter(text)
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
-    axes.yaxis.set_major_formatter(FuncFormatter(text))
+    axes.yaxis.set_major_formatter(text)
     axes.yaxis.set_minor_formatter("")
 
 

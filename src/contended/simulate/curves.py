@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A workload's curves against the number of CPUs: recorded sweeps, fits, figures, a knob to turn.
-
-A simulation gives the same digits everywhere, so nobody has to trust a recorded sweep:
-`Curve.again` simulates points of it anew and compares.
-"""
+"""A workload against the number of CPUs: recorded sweeps, fits, figures, a knob to turn."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contended import stats
 from contended.errors import UsageError
@@ -33,8 +29,7 @@ BOOK = "CONTENDED_BOOK"
 """Set while the book is built: its pages have no server behind them, so nothing to slide."""
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """What a figure draws as one line: a variant in one of its workload's phases, and its name."""
 
     variant: str
@@ -47,8 +42,7 @@ class Series:
         return self.name or self.variant
 
 
-@dataclass(frozen=True, slots=True)
-class Knob:
+class Knob(NamedTuple):
     """What a reader can turn, and the rougher simulation that answers at once.
 
     It gives a workload's options at a setting; None is the usual one.
@@ -95,10 +89,7 @@ class Sweep:
         )
 
     def now(self, cpus: Sequence[int], *, machine: str = "", amount: float | None = None) -> Curve:
-        """A rougher sweep, made now: one seed, and less of it.
-
-        The machine is by default the figure's, and the knob stands at the usual setting.
-        """
+        """A rougher sweep, made now, by default as the figure's: one seed, and less of it."""
         import pandas as pd  # slow to import
 
         place = machine or self.machine
@@ -165,7 +156,7 @@ class Curve:
         return Table("The Universal Scalability Law, fitted as far as the machine goes", head, rows)
 
     def again(self, label: str, cpus: int, seed: int = 0) -> bool:
-        """Simulate a point anew: does each digit agree with the record?"""
+        """Simulate a point anew: does each digit agree, so that nobody has to trust the record?"""
         line, f = self.line(label), self.frame
         kept = f[(f.variant == line.variant) & (f.cpus == cpus) & (f.seed == seed)]
         now = self.sweep.workload.rows(line.variant, self.sweep.machine, cpus, seed)

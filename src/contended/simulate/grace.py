@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: MIT
 """How long a grace period is: RCU's normal and expedited one, against CPUs and their readers.
 
-A grace period is over when every CPU has passed through a quiescent state. The normal one asks
-nobody: a kthread looks at the CPUs a few ticks after it began, and again after as many. An idle
-CPU counts as quiescent when it is looked at; a busy one is at the first tick that does not hit a
-reader. The expedited one interrupts each CPU, one after the other, and waits for the answers.
-
-Times and chance are whole numbers, and a mean is their exact sum divided once: the same seed gives
-the same digits everywhere.
+For the normal one a kthread looks at the CPUs a few ticks after it began. An idle CPU is quiescent
+when it is looked at, a busy one at the first tick that does not hit a reader. The expedited one
+interrupts each CPU, one after the other. Times and chance are whole numbers, and a mean is their
+exact sum divided once: the same seed gives the same digits everywhere.
 """
 
 from __future__ import annotations

@@ -65,16 +65,6 @@ class Lock:
         else:
             p.write(self.word, ZERO, mask=_HELD if self.kind == "queued" else LOCK)
 
-    def branch_if_free(self, p: Program, register: int, to: str) -> None:
-        """Go on at a label if the word in a register says that nobody holds or awaits the lock."""
-        if self.kind != "ticket":
-            p.branch(register, "==", 0, to, mask=LOCK)
-            return
-        p.alu("copy", _A, register)
-        p.alu("shr", _A, number=16)
-        p.alu("minus", _A, register)
-        p.branch(_A, "==", 0, to, mask=_HELD)
-
     def _acquire_queued(self, p: Program) -> None:
         # One place for each CPU, whatever number of locks and call sites: it waits for one at most.
         self._places = self._places or self.memory.own(2)
@@ -142,7 +132,13 @@ class Lockref:
         p.alu("set", _TRIES, number=RETRIES)
         p.read(word, to=_OLD)
         p.label(again)
-        self.lock.branch_if_free(p, _OLD, free)
+        if self.lock.kind == "ticket":  # free if all tickets were served
+            p.alu("copy", _A, _OLD)
+            p.alu("shr", _A, number=16)
+            p.alu("minus", _A, _OLD)
+            p.branch(_A, "==", 0, free, mask=_HELD)
+        else:
+            p.branch(_OLD, "==", 0, free, mask=LOCK)
         p.jump(locked)
         p.label(free)
         p.alu("copy", _NEW, _OLD)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from contended import stats, tree
 from contended.errors import ContendedError, UsageError
@@ -22,8 +22,7 @@ from contended.simulate.program import MAX_CPUS, check_cpus
 Basis = Literal["measured", "cited", "assumed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """Where a number comes from.
 
     The source is a citation's key, or says in words what was measured or why it is assumed; `low`
@@ -57,9 +56,8 @@ class MachineModel:
     def topology(self, cpus: int) -> Topology:
         """The places of the first so many CPUs, 1 to 512, in Linux's usual order.
 
-        One hardware thread of each core of the first socket, of the second, and so on, and then the
-        second threads in the same order. For more CPUs than it has the machine is continued by
-        sockets of the same kind, which no such machine may exist of.
+        That is one hardware thread of each core, socket by socket, and then the second threads. For
+        more CPUs than it has it is continued by sockets of the same kind, real or not.
         """
         check_cpus(cpus)
         sockets = max(self.sockets, -(-cpus // (self.cores * self.threads)))

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
 """A published number with the simulated one beside it, and whether it held.
 
-A prediction comes with the range that its parameters leave it: each assumed or cited cost is set to
-both ends of its own range, one at a time. It is "held" by its central value alone: a number within
-a factor of 1.5; a ratio between variants if it is within a tenth of the published one, or within a
-factor of two and its logarithm is, too, so that it points the same way. Otherwise it "differs".
-Where a simulation has nothing to say, it "cannot", and says why.
+Each assumed or cited cost is set to both ends of its own range, one at a time, for a row's range.
+It is "held" by its central value alone: a number within a factor of 1.5; a ratio between variants
+within a tenth of the published one, or within a factor of two and its logarithm, too, so that it
+points the same way. Otherwise it "differs"; where a simulation has nothing to say, it "cannot".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from contended.errors import UsageError
 
@@ -28,8 +28,7 @@ FULL = -1
 VALUE, FLAG, ZERO, SELF = 12, 13, 14, 15
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     """Where a word is: number `base + stride * register`, the register being the CPU's own."""
 
     base: int

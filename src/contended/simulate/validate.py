@@ -9,9 +9,8 @@ ping-pong and from one counter (`machines.here`); nothing is taken from the mode
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contended import stats
 from contended.simulate import machines
@@ -32,8 +31,7 @@ _WHY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Modelled:
+class Modelled(NamedTuple):
     """A C model's variant, in a phase of a reference run, as the lines that it touches."""
 
     model: str
@@ -68,16 +66,9 @@ def run(operation: Operation, machine: MachineModel, threads: int) -> Phase:
     operation(p, memory)
     p.done()
     p.jump("go")
-    (phase,) = simulate(
-        p,
-        memory,
-        machine.topology(threads),
-        machine.costs,
-        start=["go"] * threads,
-        phases_ns=[_LENGTH_NS],
-        counters={"retried": 2},
-    )
-    return phase
+    start, place = ["go"] * threads, machine.topology(threads)
+    how: dict[str, Any] = {"phases_ns": [_LENGTH_NS], "counters": {"retried": 2}}
+    return simulate(p, memory, place, machine.costs, start=start, **how)[0]
 
 
 def against_models(modelled: Sequence[Modelled] = ()) -> pd.DataFrame:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from contended.errors import UsageError
 from contended.simulate import machines
-from contended.simulate.caches import Phase, Policy, simulate
+from contended.simulate.caches import Phase, simulate
 from contended.simulate.locks import Kind
 from contended.simulate.machines import MachineModel, Parameter
 from contended.simulate.program import Memory, Program, check_cpus, check_ns
@@ -23,8 +23,7 @@ MS = 1e6  # nanoseconds
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """Private work: what one thread alone needs, and where that is known from."""
 
     value: float
@@ -83,8 +82,7 @@ class Workload:
             check_cpus(n)
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(NamedTuple):
     """What a program depends on: the variant, private work by name, the lock in a lockref."""
 
     variant: str
@@ -110,17 +108,16 @@ class Scenario(Workload):
         machine: MachineModel | str,
         cpus: int,
         *,
-        seed: int = 0,
         work: Mapping[str, float] | None = None,
         lock: Kind = "queued",
-        policy: Policy = "fifo",
         length: float = 1.0,
+        **options: Any,
     ) -> dict[str, Phase]:
         """Simulate one variant with so many of a machine's CPUs; what happened, by phase.
 
         Private work that differs from the usual is given by name, `length` is a factor on the
-        phases' lengths, and see `caches.simulate` for the policy. Raises UsageError for an unknown
-        name or a number out of range.
+        phases' lengths, and the options, such as a seed, are those of `caches.simulate`. Raises
+        UsageError for an unknown name or a number out of range.
         """
         box = machines.get(machine) if isinstance(machine, str) else machine
         self.check([variant], box.name, [cpus])
@@ -130,17 +127,9 @@ class Scenario(Workload):
         p.jump("go")
         if not 0 < length <= 1000:
             raise UsageError(f"length is {length:g}: choose more than 0, up to 1000")
-        phases = simulate(
-            p,
-            memory,
-            box.topology(cpus),
-            box.costs,
-            start=["go"] * cpus,
-            phases_ns=[ns * length for ns in self.phases.values()],
-            seed=seed,
-            counters=self.counters,
-            policy=policy,
-        )
+        options |= {"phases_ns": [ns * length for ns in self.phases.values()]}
+        options |= {"start": ["go"] * cpus, "counters": self.counters}
+        phases = simulate(p, memory, box.topology(cpus), box.costs, **options)
         return dict(zip(self.phases, phases, strict=True))
 
     def _working(
