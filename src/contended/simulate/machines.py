@@ -67,64 +67,53 @@ class MachineModel:
 
 
 Shape = tuple[int, int, int, int]  # sockets, cores, groups, threads: see MachineModel
-Priced = dict[str, tuple[float, Parameter]]
-"""Costs by name, nanoseconds (but `request`, a part), each with where it comes from."""
-
-
-def _cited(value: float, source: str, low: float, high: float) -> tuple[float, Parameter]:
-    return value, Parameter("cited", source, low, high)
-
-
-def _assumed(value: float, why: str, low: float, high: float) -> tuple[float, Parameter]:
-    return value, Parameter("assumed", why, low, high)
-
+Priced = dict[str, tuple[float, Basis, str, float, float]]
+"""Costs by name, nanoseconds (but `request`, a part), each with what a Parameter has."""
 
 _LATENCY, _PAUSE = "viennot2022latency", "mariadb2019pause"
+_IN_TURN = "readers of one shared line are served in turn, faster than transfers"
+_OVERLAP = "acknowledgements overlap, so that their number hardly matters"
+_FIRST = "a request reaches the owner within the first part of the way"
 _CASCADE_LAKE: Priced = {
-    "read_hit": _assumed(1.5, "an L1 hit of 4 to 5 cycles at about 3 GHz", 1.0, 2.0),
-    "rmw_hit": _cited(6.0, "giesen2014atomics", 5.0, 8.0),
-    "pause": _cited(45.0, _PAUSE, 40.0, 60.0),
-    "core": _cited(7.5, _LATENCY, 7.4, 7.6),
-    "near": _cited(48.0, _LATENCY, 47.0, 49.3),
-    "cross": _cited(48.0, _LATENCY, 47.0, 49.3),
-    "far": _cited(135.0, _LATENCY, 113.0, 136.0),
-    "fill": _cited(81.0, "bex2023mlc", 80.8, 141.6),
-    "share": _assumed(
-        10.0, "readers of one shared line are served in turn, faster than transfers", 2.0, 25.0
-    ),
-    "invalidate": _assumed(
-        0.0, "acknowledgements overlap, so that their number hardly matters", 0.0, 2.0
-    ),
-    "request": _assumed(
-        0.1, "a request reaches the owner within the first part of the way", 0.02, 0.5
-    ),
+    "read_hit": (1.5, "assumed", "an L1 hit of 4 to 5 cycles at about 3 GHz", 1.0, 2.0),
+    "rmw_hit": (6.0, "cited", "giesen2014atomics", 5.0, 8.0),
+    "pause": (45.0, "cited", _PAUSE, 40.0, 60.0),
+    "core": (7.5, "cited", _LATENCY, 7.4, 7.6),
+    "near": (48.0, "cited", _LATENCY, 47.0, 49.3),
+    "cross": (48.0, "cited", _LATENCY, 47.0, 49.3),
+    "far": (135.0, "cited", _LATENCY, 113.0, 136.0),
+    "fill": (81.0, "cited", "bex2023mlc", 80.8, 141.6),
+    "share": (10.0, "assumed", _IN_TURN, 2.0, 25.0),
+    "invalidate": (0.0, "assumed", _OVERLAP, 0.0, 2.0),
+    "request": (0.1, "assumed", _FIRST, 0.02, 0.5),
 }
 _ICE_LAKE = _CASCADE_LAKE | {
-    "core": _cited(8.1, _LATENCY, 8.1, 8.1),
-    "near": _cited(51.0, _LATENCY, 51.0, 51.0),
-    "cross": _cited(51.0, _LATENCY, 51.0, 51.0),
-    "far": _cited(108.0, _LATENCY, 108.0, 108.0),
+    "core": (8.1, "cited", _LATENCY, 8.1, 8.1),
+    "near": (51.0, "cited", _LATENCY, 51.0, 51.0),
+    "cross": (51.0, "cited", _LATENCY, 51.0, 51.0),
+    "far": (108.0, "cited", _LATENCY, 108.0, 108.0),
 }
 _MILAN = _CASCADE_LAKE | {
-    "pause": _cited(17.0, _PAUSE, 3.0, 17.0),
-    "core": _cited(9.8, _LATENCY, 9.8, 9.8),
-    "near": _cited(23.0, _LATENCY, 23.0, 23.0),
-    "cross": _cited(107.0, _LATENCY, 90.0, 200.0),
-    "far": _cited(197.0, _LATENCY, 197.0, 197.0),
+    "pause": (17.0, "cited", _PAUSE, 3.0, 17.0),
+    "core": (9.8, "cited", _LATENCY, 9.8, 9.8),
+    "near": (23.0, "cited", _LATENCY, 23.0, 23.0),
+    "cross": (107.0, "cited", _LATENCY, 90.0, 200.0),
+    "far": (197.0, "cited", _LATENCY, 197.0, 197.0),
 }
 _FOUR_SOCKETS = _CASCADE_LAKE | {
-    "far": _assumed(135.0, "two sockets' latency, cited, up to one more hop", 113.0, 200.0)
+    "far": (135.0, "assumed", "two sockets' latency, cited, up to one more hop", 113.0, 200.0)
 }
 _MORE_CORES = _ICE_LAKE | {
-    "near": _assumed(51.0, "cited for 32 cores a socket; more cores are farther", 51, 70),
-    "cross": _assumed(51.0, "as near", 51, 70),
-    "far": _assumed(108.0, "cited for 32 cores a socket", 108, 150),
+    "near": (51.0, "assumed", "cited for 32 cores a socket; more cores are farther", 51, 70),
+    "cross": (51.0, "assumed", "as near", 51, 70),
+    "far": (108.0, "assumed", "cited for 32 cores a socket", 108, 150),
 }
 
 
 def _machine(name: str, title: str, shape: Shape, priced: Priced) -> MachineModel:
-    costs = Costs(**{cost: value for cost, (value, _) in priced.items()})
-    return MachineModel(name, title, *shape, costs, {cost: by for cost, (_, by) in priced.items()})
+    costs = Costs(**{cost: row[0] for cost, row in priced.items()})
+    parameters = {cost: Parameter(*row[1:]) for cost, row in priced.items()}
+    return MachineModel(name, title, *shape, costs, parameters)
 
 
 _TITLES = {
@@ -181,10 +170,9 @@ def here() -> MachineModel:
     # line comes, one that it has begun before the next request arrives, and what fits in between.
     visit = (near + alone) / (1e9 / stats.median(rates)) if rates else 1.0
     request = min(0.5, max(0.02, (visit - 2) * alone / near))
-    run = "recorded reference run"
     spread = min(turns) / 2, max(turns) / 2
     measured: Priced = {
-        name: (value, Parameter("measured", f"{how} ({run})", *ends))
+        name: (value, "measured", f"{how} (recorded reference run)", *ends)
         for name, value, how, ends in (
             ("near", near, "half a hand-over of the ping-pong", spread),
             ("rmw_hit", alone, "one thread adding to a counter", (alone, alone)),
@@ -193,7 +181,8 @@ def here() -> MachineModel:
     }
     # what was not measured is taken to be as near, at the ranges of the machine most like this
     unknown = {"cross": near, "core": near, "far": near, "fill": near, "read_hit": 1.0}
-    priced = _MILAN | {name: (value, _MILAN[name][1]) for name, value in unknown.items()} | measured
+    ranges: Priced = {name: (value, *_MILAN[name][1:]) for name, value in unknown.items()}
+    priced = _MILAN | ranges | measured
     return _machine(HERE, "this machine, continued as one socket", (1, MAX_CPUS, 1, 1), priced)
 
 
