@@ -79,9 +79,9 @@ def prediction(slug: str) -> CasePrediction:
     """Simulate what was published of a case; takes seconds."""
     case, known = register.get(slug), study(slug)
     if known.predictions is not None:
-        return CasePrediction(slug, tuple(known.predictions(case)))
-    rows = [row for figure in case.published for row in cannot(figure, known.unsimulated)]
-    return CasePrediction(slug, tuple(rows))
+        return CasePrediction(tuple(known.predictions(case)))
+    rows = (row for figure in case.published for row in cannot(figure, known.unsimulated))
+    return CasePrediction(tuple(rows))
 
 
 def modelled() -> list[Modelled]:

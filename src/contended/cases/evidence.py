@@ -78,8 +78,9 @@ class Runs:
 
 Number = tuple[float, str]
 """A number, and as it is shown."""
-Read = Callable[[Runs], tuple[float, str, str, bool]]
-"""Gives a number, as it is shown, where it was found, and whether this build made it."""
+Seen = tuple[float, str, str, bool]
+"""The same, where it was found, and whether this build made it."""
+Read = Callable[[Runs], Seen]
 P = ParamSpec("P")
 
 
@@ -95,10 +96,10 @@ class RunProbe:
 def _measured(
     number_of: Callable[Concatenate[Measurement, P], Number],
 ) -> Callable[Concatenate[str, P], Read]:
-    """Have a number that is read from a measurement read from the one of some label."""
+    """Let a number of a measurement be read from the run of a label."""
 
     def labelled(label: str, /, *args: P.args, **options: P.kwargs) -> Read:
-        def read(runs: Runs) -> tuple[float, str, str, bool]:
+        def read(runs: Runs) -> Seen:
             run, source, live = runs.run(label)
             return *number_of(run, *args, **options), source, live
 
@@ -157,7 +158,7 @@ def chains(run: Measurement, variant: str) -> Number:
 def slope(prefix: str, variant: str, *counters: str) -> Read:
     """The exponent of counters, summed, over runs `<prefix>-<size>`."""
 
-    def read(runs: Runs) -> tuple[float, str, str, bool]:
+    def read(runs: Runs) -> Seen:
         sizes, counted, source, live = [], [], "", True
         folder = lesson.reference(f"{runs.slug}/x").parent
         for path in sorted(folder.glob(f"{prefix}-*.json")):
@@ -173,7 +174,7 @@ def slope(prefix: str, variant: str, *counters: str) -> Read:
 
 
 def _in_lab(number_of: Callable[Concatenate[KernelRun, P], Number]) -> Callable[P, Read]:
-    """Have a number that is read from the recorded runs of kernels read from the case's."""
+    """Let a number of the recorded runs of kernels be read from the case's."""
 
     def reading(*args: P.args, **options: P.kwargs) -> Read:
         return lambda runs: (
@@ -211,7 +212,7 @@ def lab_wait(kernels: KernelRun, variant: str, run: str, label: str) -> Number:
 def hitm(name: str, variant: str, symbol: str) -> Read:
     """HITM per operation at the instructions of one kernel function, from a recorded profile."""
 
-    def read(runs: Runs) -> tuple[float, str, str, bool]:
+    def read(runs: Runs) -> Seen:
         profile = saved.load(lesson.reference(f"{runs.slug}/{name}")).of(variant, None)
         moved = sum(s.counts.hitm for _, s in profile.sites() if s.symbol == symbol)
         value = profile.per_op(moved)

@@ -100,12 +100,8 @@ def _logarithm_is_near(a: float, b: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CasePrediction:
-    """What simulation says of one case.
+    """What simulation says of a case's published values, in the register's order, and of ratios."""
 
-    There is a row for each published value, in the register's order, and for some ratios.
-    """
-
-    slug: str
     rows: tuple[Predicted, ...]
 
     @property
