@@ -75,7 +75,9 @@ def _predictions(case: Case) -> Iterator[Predicted]:
         unit="part",
     )
     why = "the report's figures after the fix belong to an unrelated line"
-    yield here.value(remote, _AFTER, lambda *at: after(*at).transfers, why, published=(0.0, 0.0))
+    yield here.value(
+        remote, _AFTER, lambda *at: float(after(*at).transfers), why, published=(0.0, 0.0)
+    )
 
 
 def _borrow(p: Program, memory: Memory) -> None:
