@@ -148,11 +148,11 @@ def main() -> int:
     judge("import contended", import_seconds(args.repeats), IMPORT_S, "s", least=False)
 
     print("\nC models, recorded runs, nanoseconds per operation:")
-    for row in validate.against_models(cases.modelled()):
+    for row in validate.against_models(cases.modelled()).itertuples():
         note = "" if row.fits else f"  {row.why}"
         print(
-            f"      {row.model}, {row.threads} threads: measured {row.measured:.1f}, "
-            f"simulated {row.simulated:.1f} ({row.off:+.0%}){note}"
+            f"      {row.model}, {row.threads} threads: measured {row.measured_ns:.1f}, "
+            f"simulated {row.simulated_ns:.1f} ({row.off:+.0%}){note}"
         )
     return 1 if failed else 0
 

@@ -43,21 +43,17 @@ steps = [{ what = "count for each CPU", version = "6.1" }]
 STUDY = """
 from contended import register
 from contended.cases import Study
-from contended.cases.evidence import Count, Evidence
-from contended.simulate.chart import mark
-from contended.simulate.curves import Line, Sweep, times
+from contended.cases.evidence import Evidence
+from contended.simulate.chart import marks
+from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.predict import Ground
-from contended.simulate.workload import MS, STAT, Built, Scenario
+from contended.simulate.workload import MS, STAT, Scenario
 
-def build(setup):
-    p, memory = setup.begin()
+def build(setup, p, memory):
     word = memory.word() if setup.variant == "before" else memory.own()[0]
-    p.label("go")
     p.think(setup.work["stat"])
     p.add(word, 1)
     p.done()
-    p.jump("go")
-    return Built(p, memory)
 
 ADD = Scenario(
     name="toy-counter",
@@ -78,9 +74,9 @@ STUDY = Study(
     sweep=Sweep(
         workload=ADD,
         machine="1x24",
-        lines=(Line("before", "run", "before"), Line("after", "run", "after")),
+        lines=(Series("before"), Series("after")),
         knob=times(ADD, "stat"),
-        marks=lambda: (mark(register.get("toy-counter").figure("additions"), "before"),),
+        marks=marks(register.get("toy-counter").figure("additions"), "before"),
     ),
     predictions=predictions,
     evidence={"additions": Evidence(no_userspace="A toy.", no_kernel="A toy.", note="A toy.")},

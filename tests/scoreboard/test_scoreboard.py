@@ -17,7 +17,7 @@ from support import make_home, one_line
 
 from contended import cases, register
 from contended.book import scoreboard
-from contended.cases.evidence import Count, Evidence, Lab, Ratio, Runs
+from contended.cases.evidence import Evidence, Read, RunProbe, Runs, count, lab, lab_text, ratio
 from contended.cli import main
 from contended.errors import ContendedError
 from contended.measure import TooFewCpus, results
@@ -199,7 +199,7 @@ def test_what_the_build_measured_goes_before_the_record(
     monkeypatch.setenv("CONTENDED_HOME", str(root))
     monkeypatch.setenv(lesson.FRESH, str(tmp_path))
     monkeypatch.delenv(claims.RECORD, raising=False)
-    probe = Count("wasted", "binds-4000", "before", "wasted")
+    probe = RunProbe("wasted", count("binds-4000", "before", "wasted"))
     name = "mount-propagation/binds-4000"
     assert not Runs("mount-propagation", tmp_path).read(probe).live
     assert lesson.live(name, lambda: kept) is kept
@@ -227,22 +227,22 @@ def test_nothing_is_kept_outside_of_a_build(
 
 
 @pytest.mark.parametrize(
-    "probe",
+    "read",
     [
-        Count("gone", "binds-4000", "before", "no-such-counter"),
-        Count("gone", "binds-4000", "no-such-variant", "wasted"),
-        Count("gone", "no-such-run", "before", "wasted"),
-        Ratio("gone", "binds-4000", ("after", "no-such-phase"), ("before", "run")),
-        Lab("gone", "before", "no-such-metric"),
-        Lab("gone", "before", "dmesg", pattern=r"(\d+)"),
+        count("binds-4000", "before", "no-such-counter"),
+        count("binds-4000", "no-such-variant", "wasted"),
+        count("no-such-run", "before", "wasted"),
+        ratio("binds-4000", "after", "no-such-phase"),
+        lab("before", "no-such-metric"),
+        lab_text("before", "dmesg", r"(\d+)"),
     ],
 )
 def test_a_probe_that_finds_nothing_is_an_error(
-    root: Path, monkeypatch: pytest.MonkeyPatch, probe: Count | Ratio | Lab
+    root: Path, monkeypatch: pytest.MonkeyPatch, read: Read
 ) -> None:
     monkeypatch.setenv("CONTENDED_HOME", str(root))
     with pytest.raises(ContendedError) as caught:
-        Runs("mount-propagation").read(probe)
+        Runs("mount-propagation").read(RunProbe("gone", read))
     assert "\n" not in str(caught.value)
 
 
@@ -251,7 +251,7 @@ def test_a_reading_of_a_value_that_there_is_not(
 ) -> None:
     monkeypatch.setenv("CONTENDED_HOME", str(root))
     about = Evidence(
-        userspace=(Count("w", "binds-4000", "before", "wasted", of="afterwards"),),
+        userspace=(RunProbe("w", count("binds-4000", "before", "wasted"), of="afterwards"),),
         no_kernel="n",
         note="n",
     )

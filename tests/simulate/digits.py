@@ -32,7 +32,7 @@ def plain() -> Iterator[Sample]:
                 yield f"grace {variant} {cpus} {row['phase']}", numbers(row)
     yield f"predict {UMOUNTS.name}", predicted(UMOUNTS.name)
     for size in (1, 6, 7, 40):
-        values = grace.umounts_ms("before", 8, seed=size, draws=size)
+        values = umounts_ms(8, seed=size, draws=size)
         yield f"stats {size}", [stats.median(values)]
 
 
@@ -55,9 +55,14 @@ def compiled() -> Iterator[Sample]:
     for case in register.all():
         if case.slug != UMOUNTS.name and (found := predicted(case.slug)):
             yield f"predict {case.slug}", found
-    top, base = (grace.umounts_ms("before", cpus, draws=9) for cpus in (8, 64))
+    top, base = (umounts_ms(cpus, draws=9) for cpus in (8, 64))
     for pairs in (1, 4, 9):
         yield f"paired ratio {pairs}", asdict(stats.paired_ratio(top[:pairs], base[:pairs], seed=7))
+
+
+def umounts_ms(cpus: int, **options: int) -> list[float]:
+    """Waits for a grace period, milliseconds."""
+    return [ns / 1e6 for ns in grace.umounts_ns("before", cpus, **options)]  # type: ignore[arg-type]
 
 
 def engine(kind: int, **options: Any) -> list[float]:

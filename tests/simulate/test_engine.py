@@ -197,7 +197,7 @@ def test_bad_costs_are_refused(costs: dict[str, float], said: str) -> None:
 def test_imports_are_light_and_silent() -> None:
     code = (
         "import sys, contended, contended.cli, contended.commands.simulate, "
-        "contended.cases.beyond, contended.simulate.slider, contended.simulate.sweep, "
+        "contended.cases.beyond, contended.simulate.curves, contended.simulate.sweep, "
         "contended.simulate.validate; contended.cases.workloads(); "
         "assert not {'numba', 'pandas', 'dask', 'distributed', 'numpy'} & set(sys.modules), "
         "sorted(sys.modules)"

@@ -31,7 +31,7 @@ def simpy_counter(topology: Topology, costs: Costs, think: float, ns: float) -> 
             yield env.timeout(think)
             done += 1
 
-    for number in range(topology.cpus):
+    for number in range(len(topology.core)):
         env.process(cpu(number))
     env.run(until=ns)
     return done, line.transfers
@@ -82,7 +82,7 @@ def simpy_spin_lock(topology: Topology, costs: Costs, hold: float, think: float,
             yield env.timeout(think)
             done += 1
 
-    for number in range(topology.cpus):
+    for number in range(len(topology.core)):
         env.process(cpu(number))
     env.run(until=ns)
     return done

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
 from contended import cases, register
 from contended.cases.dentry_false_sharing import LOOKUPS
-from contended.cases.lockref_degrade import STATS, crossover
+from contended.cases.lockref_degrade import HANDLES, STATS, crossover
 from contended.cases.open_creat_unlazy import LOOP
 from contended.cases.overlay_creds import CHECKS
 from contended.errors import UsageError
@@ -30,10 +31,10 @@ def test_every_variant_runs_and_transfers_nothing_alone(scenario: Scenario) -> N
             assert phase.transfers == 0
 
 
-def test_frame_has_a_row_for_each_combination_and_phase() -> None:
-    frame = CHECKS.frame(cpus=[1, 80], machine="2x20-smt", seeds=[3, 4])
-    assert len(frame) == 3 * 2 * 2 * 2
-    assert list(frame.columns[:9]) == [
+def test_there_is_a_row_for_each_phase() -> None:
+    rows = CHECKS.rows("before", "2x20-smt", 80, 3)
+    assert [row["phase"] for row in rows] == ["start", "run"]
+    assert list(rows[0])[:9] == [
         "case",
         "variant",
         "machine",
@@ -44,12 +45,14 @@ def test_frame_has_a_row_for_each_combination_and_phase() -> None:
         "ns_per_op",
         "transfers_per_op",
     ]
-    assert frame.equals(CHECKS.frame(cpus=[1, 80], seeds=[3, 4]))
+    again = pandas.DataFrame(CHECKS.rows("before", "2x20-smt", 80, 3))
+    assert again.equals(pandas.DataFrame(rows))
 
 
 def test_a_machine_is_continued_past_its_size_and_says_so() -> None:
-    frame = CHECKS.frame(cpus=[80, 512], variants=["before"])
-    assert list(frame.extrapolated) == [False, False, True, True]
+    for cpus in (80, 512):
+        rows = CHECKS.rows("before", "2x20-smt", cpus, 0)
+        assert [row["extrapolated"] for row in rows] == [cpus > 80] * 2
     assert machines.get("2x20-smt").topology(512).socket[-1] > 1
 
 
@@ -66,19 +69,15 @@ def test_lockref_falls_and_stays_down_unless_one_waits() -> None:
 
 def test_waiting_helps_at_24_and_hurts_at_192() -> None:
     """The crossover, where a tenth of the visits take the lock for its own sake."""
-    spins = "after", "spin-1"
-    small = crossover("1x24", [24], parts=[0.1], spins=spins)
-    large = crossover("2x48-smt", [192], parts=[0.1], spins=spins)
-    ratio = {
-        (n, variant): found.ratio(0.1, n, variant)
-        for found, n in ((small, 24), (large, 192))
-        for variant in spins
-    }
-    assert ratio[24, "after"] > 2
-    assert ratio[192, "after"] < 0.95
+    assert crossover("1x24", [24], parts=[0.1]).ratio(0.1, 24) > 2
+    assert crossover("2x48-smt", [192], parts=[0.1]).ratio(0.1, 192) < 0.95
     # one look neither helps nor hurts
-    assert ratio[24, "spin-1"] == pytest.approx(1, abs=0.1)
-    assert ratio[192, "spin-1"] == pytest.approx(1, abs=0.1)
+    for machine, cpus in (("1x24", 24), ("2x48-smt", 192)):
+        once, never = (
+            HANDLES.run(variant, machine, cpus, work={"explicit": 0.1})["run"].ops_per_s
+            for variant in ("spin-1", "before")
+        )
+        assert once / never == pytest.approx(1, abs=0.1)
 
 
 def test_the_name_on_the_count_s_line_costs_a_transfer() -> None:
@@ -108,8 +107,8 @@ def test_credentials_move_only_while_they_are_counted() -> None:
 
 def test_a_normal_grace_period_takes_ticks_and_an_expedited_one_counts_cpus() -> None:
     def mean(variant: str, cpus: int, rcu: grace.Rcu | None = None) -> float:
-        times = grace.umounts_ms(variant, cpus, rcu=rcu, draws=100)
-        return sum(times) / len(times)
+        times = grace.umounts_ns(variant, cpus, rcu=rcu, draws=100)
+        return sum(times) / (len(times) * 10**6)
 
     quiet = grace.Rcu(busy=0, underway=0, wake_us=0, call_us=0)
     # three ticks of a millisecond until idle CPUs are looked at, and a fourth from 256 CPUs on
@@ -130,8 +129,6 @@ def test_every_parameter_has_a_source_or_a_range() -> None:
         assert set(box.parameters) >= {"near", "far", "core", "share", "request", "pause"}
         for cost, where in box.parameters.items():
             assert where.low <= where.high
-            if where.basis == "cited":
-                assert where.source in machines.SOURCES
             if where.basis == "assumed":
                 assert where.low < where.high, f"{name}: {cost} is assumed without a range"
             if name != "here":
@@ -139,8 +136,6 @@ def test_every_parameter_has_a_source_or_a_range() -> None:
     works = [work.where for each in SCENARIOS for work in each.all_works.values()]
     for where in (*works, *grace.PARAMETERS.values()):
         assert where.low < where.high
-    table = predict.parameters("2x20-smt", STATS)
-    assert table.source.str.contains("https://").sum() >= 5
 
 
 @pytest.mark.parametrize("slug", ["overlay-creds", "dentry-false-sharing", "umount-grace-period"])
@@ -160,7 +155,6 @@ def test_every_published_value_has_its_row(slug: str) -> None:
         assert row.simulated is not None
         assert row.low <= row.simulated <= row.high
         assert f"{row.figure}, {row.name}" in found.text
-    assert len(found.frame()) == len(found.rows)
 
 
 def test_cases_without_contended_lines_say_so() -> None:
@@ -197,7 +191,7 @@ def test_what_counts_as_held(
 
 def test_the_c_models_are_met_on_this_machine_s_terms() -> None:
     """Each within a factor of 1.5 of the recorded runs; what is off by over 25% is explained."""
-    rows = validate.against_models(cases.modelled())
+    rows: list[Any] = list(validate.against_models(cases.modelled()).itertuples())
     assert {row.threads for row in rows} == {1, 2}
     for row in rows:
         assert abs(math.log(1 + row.off)) < math.log(1.5), row
@@ -220,7 +214,6 @@ def test_the_c_models_are_met_on_this_machine_s_terms() -> None:
             "before", "ops", threads=2, phase=phase
         )
         assert counted / 2 < retried[model] < counted * 2
-    assert len(validate.frame(rows)) == len(rows)
 
 
 @pytest.mark.parametrize(
@@ -230,12 +223,12 @@ def test_the_c_models_are_met_on_this_machine_s_terms() -> None:
         (lambda: cases.workload("nope"), "'nope' cannot be simulated"),
         (lambda: CHECKS.run("x", "1x24", 2), "it has: before, own-line, after"),
         (lambda: machines.get("x"), "choose one of: here, 1x24"),
-        (lambda: CHECKS.frame(cpus=[600]), "600 CPUs: choose 1 to 512"),
+        (lambda: CHECKS.run("before", "1x24", 600), "600 CPUs: choose 1 to 512"),
         (
             lambda: CHECKS.run("before", "1x24", 2, work={"faccessat": -1}),
             "work faccessat is -1 ns",
         ),
-        (lambda: grace.umounts_ms("before", 0), "0 CPUs"),
+        (lambda: grace.umounts_ns("before", 0), "0 CPUs"),
         (lambda: grace.Rcu(hz=60), "choose 100, 250, 300 or 1000"),
     ],
 )

@@ -102,7 +102,7 @@ def test_nobody_at_the_address_is_said_within_ten_seconds() -> None:
 def test_a_task_that_is_refused_says_why(cluster: Any) -> None:
     with pytest.raises(UsageError, match="seed is -5") as caught:
         sweep.run(
-            [sweep.Task(CHECKS, "before", "1x24", 1, -5)],
+            [sweep.Simulation(CHECKS, "before", "1x24", 1, -5)],
             address=cluster.scheduler_address,
         )
     assert "\n" not in str(caught.value)

@@ -73,7 +73,7 @@ def _shown_work() -> str:
 
 def _shown_rcu() -> str:
     rows = [
-        [f"`{name}`", number(value, 3), *_where(where)] for name, value, _, where in grace.sources()
+        [f"`{name}`", number(value, 3), *_where(where)] for name, value, where in grace.sources()
     ]
     return _table(["parameter", "value", "basis", "range", "source"], rows)
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What is known of each case beyond the register: a module for each, named by its slug.
 
-`contended.cases.mount_hash` has a `STUDY` of the case `mount-hash`. A case without a module, or
-with parts missing, is a case of which nothing is simulated or read; adding the module is all that
-it takes to change that.
+`contended.cases.mount_hash` has a `STUDY` of the case `mount-hash`. Of a case without a module, or
+with parts missing, nothing is simulated or read; adding the module is all it takes to change that.
 """
 
 from __future__ import annotations
@@ -18,41 +17,31 @@ from contended import register
 from contended.cases.evidence import Evidence
 from contended.errors import ContendedError, UsageError
 from contended.register import Case
-from contended.simulate import predict
 from contended.simulate.curves import Sweep
-from contended.simulate.predict import Predicted, Prediction
+from contended.simulate.predict import CasePrediction, Predicted, cannot
 from contended.simulate.validate import Modelled
 from contended.simulate.workload import Workload
+
+ONLY_STEPS = "the cost is in the algorithm's steps, which the model counts; no line is fought over"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What is known of a case; each part may be missing.
+    """What is known of a case; each part may be missing."""
 
-    Attributes:
-        workloads: What can be simulated, the case's own first.
-        sweep: What the chapter's figure of many CPUs is made of.
-        predictions: The rows of its published values, see `predict`.
-        unsimulated: Without predictions: why there are none, a clause.
-        evidence: By the id of the figure: what speaks to it.
-        modelled: Operations of its C model that are held against the simulator.
-    """
-
-    workloads: tuple[Workload, ...] = ()
-    sweep: Sweep | None = None
-    predictions: Callable[[Case], Iterator[Predicted]] | None = None
-    unsimulated: str = "nobody has simulated this case yet"
-    evidence: Mapping[str, Evidence] = field(default_factory=dict)
-    modelled: tuple[Modelled, ...] = ()
+    workloads: tuple[Workload, ...] = ()  # what can be simulated, the case's own first
+    sweep: Sweep | None = None  # what the chapter's figure of many CPUs is made of
+    predictions: Callable[[Case], Iterator[Predicted]] | None = None  # of its published values
+    unsimulated: str = "nobody has simulated this case yet"  # why there are no predictions
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)  # by the id of the figure
+    modelled: tuple[Modelled, ...] = ()  # what of its C model is held against the simulator
 
 
 @cache
 def study(slug: str) -> Study:
-    """What is known of a case.
+    """What is known of a case; raises UsageError if there is no such case.
 
-    Raises:
-        UsageError: there is no such case.
-        ContendedError: its module has no study, or one of figures that there are not.
+    It is a ContendedError if its module has no study, or one of figures that there are not.
     """
     case = register.get(slug)
     name = f"{__name__}.{slug.replace('-', '_')}"
@@ -72,11 +61,7 @@ def workloads() -> dict[str, Workload]:
 
 
 def workload(name: str) -> Workload:
-    """What can be simulated under a name.
-
-    Raises:
-        UsageError: nothing; the message lists what can.
-    """
+    """What can be simulated under a name; raises UsageError if that is nothing."""
     known = workloads()
     if name not in known:
         raise UsageError(f"{name!r} cannot be simulated; choose one of: {', '.join(known)}")
@@ -90,18 +75,13 @@ def case_of(name: str) -> str:
 
 
 @cache
-def prediction(slug: str) -> Prediction:
-    """Simulate what was published of a case; takes seconds.
-
-    Raises:
-        UsageError: no such case.
-    """
+def prediction(slug: str) -> CasePrediction:
+    """Simulate what was published of a case; takes seconds."""
     case, known = register.get(slug), study(slug)
-    if known.predictions is None:
-        rows = predict.nothing(case, known.unsimulated)
-    else:
-        rows = known.predictions(case)
-    return Prediction(slug=slug, rows=tuple(rows))
+    if known.predictions is not None:
+        return CasePrediction(tuple(known.predictions(case)))
+    rows = (row for figure in case.published for row in cannot(figure, known.unsimulated))
+    return CasePrediction(tuple(rows))
 
 
 def modelled() -> list[Modelled]:

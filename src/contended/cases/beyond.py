@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What chapters show of machines that the reader does not have: curves, a slider, comparisons.
 
-The long sweeps are recorded in `results/SLUG/simulate.parquet`, each by the one command that
-`command` names.
+The long sweeps are recorded, each by the one command that `command` names.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from contended.errors import ContendedError, UsageError
 from contended.measure.results import number
 from contended.show import lesson
 from contended.show.table import Table
-from contended.simulate.curves import Curve, Sweep
+from contended.simulate.curves import Curve, Slider, Sweep
 from contended.simulate.predict import Range
-from contended.simulate.slider import Slider
 
 
 def sweeps() -> dict[str, Sweep]:
@@ -26,11 +24,7 @@ def sweeps() -> dict[str, Sweep]:
 
 
 def sweep(slug: str) -> Sweep:
-    """What a chapter's figure is made of.
-
-    Raises:
-        UsageError: nothing of the case is simulated; the message lists those of which something is.
-    """
+    """What a chapter's figure is made of; raises UsageError if nothing of it is simulated."""
     known = sweeps()
     if slug not in known:
         raise UsageError(f"{slug!r} has no simulated curve; choose one of: {', '.join(known)}")
@@ -44,12 +38,7 @@ def command(slug: str) -> str:
 
 @cache
 def load(slug: str) -> Curve:
-    """The recorded sweep of a chapter.
-
-    Raises:
-        UsageError: nothing of the case is simulated.
-        ContendedError: the record is missing; the message names the command that makes it.
-    """
+    """The recorded sweep of a chapter; raises ContendedError if the record is missing."""
     import pandas as pd  # slow to import
 
     chosen = sweep(slug)
@@ -63,33 +52,25 @@ def load(slug: str) -> Curve:
 
 
 def slider(slug: str, title: str) -> Slider:
-    """The chapter's figure, live: choose the machine and the work, and it is simulated anew.
-
-    Raises:
-        UsageError: nothing of the case is simulated.
-    """
+    """The chapter's figure, live: choose the machine and the work, and it is simulated anew."""
     return Slider(sweep(slug), title)
 
 
 def comparison(slug: str) -> Table:
     """Each published number beside the simulated one, with the range of the parameters."""
+
+    def shown(ends: Range, unit: str) -> str:
+        low, high = (number(end, 3) for end in ends)
+        text = low if ends[0] == ends[1] else f"{low} to {high}"
+        return text if unit in ("ratio", "part") else f"{text} {unit}"
+
     rows = []
     for row in cases.prediction(slug).rows:
         simulated = over = "-"
         if row.simulated is not None and row.low is not None and row.high is not None:
-            simulated = _with(number(row.simulated, 3), row.unit)
-            over = _span((row.low, row.high), row.unit)
-        published = _span(row.published, row.unit)
+            simulated = shown((row.simulated, row.simulated), row.unit)
+            over = shown((row.low, row.high), row.unit)
+        published = shown(row.published, row.unit)
         rows.append((row.figure, row.name, published, simulated, over, row.verdict))
     head = ("figure", "value", "published", "simulated", "over the ranges", "verdict")
     return Table("Published and simulated; nothing is fitted to the published numbers", head, rows)
-
-
-def _span(ends: Range, unit: str) -> str:
-    low, high = ends
-    text = number(low, 3) if low == high else f"{number(low, 3)} to {number(high, 3)}"
-    return _with(text, unit)
-
-
-def _with(text: str, unit: str) -> str:
-    return text if unit in ("ratio", "part") else f"{text} {unit}"

@@ -7,31 +7,29 @@ from collections.abc import Iterator
 
 from contended import register
 from contended.cases import Study
-from contended.cases.evidence import Evidence, Lines, Ratio
+from contended.cases.evidence import Evidence, RunProbe, hitm, ratio
 from contended.register import Case
-from contended.simulate.chart import Mark, mark
-from contended.simulate.curves import Line, Sweep, times
+from contended.simulate.chart import marks
+from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.locks import Lock, Lockref
 from contended.simulate.predict import Ground, Predicted
 from contended.simulate.program import UNIFORM, Memory, Program
 from contended.simulate.validate import Modelled
-from contended.simulate.workload import MS, STAT, Built, Scenario, Setup
+from contended.simulate.workload import MS, STAT, Scenario, Setup
 
-SLUG = "dentry-false-sharing"
+SLUG, FIGURE = "dentry-false-sharing", "stat-same-file"
 
 # Where a stat's work lies, in parts, by the order of the kernel's code; the parts are assumed.
 _TO_GET = 0.1  # from comparing the name to taking the reference: mounts, flags, permissions
 _BETWEEN = 0.2  # from get to put: filling in the attributes
 
 
-def _lookup(setup: Setup) -> Built:
+def _lookup(setup: Setup, p: Program, memory: Memory) -> None:
     """Stat one file, whose name is or is not on the line of the reference count."""
-    p, memory = setup.begin()
     count = memory.word(1 << 32)
     name = memory.word(beside=count) if setup.variant == "before" else memory.word()
     ref = Lockref(Lock(setup.lock, memory, count))
     work = setup.work["stat"]
-    p.label("go")
     p.think(work * (1 - _TO_GET - _BETWEEN), UNIFORM)
     p.read(name)
     p.think(work * _TO_GET, UNIFORM)
@@ -39,8 +37,6 @@ def _lookup(setup: Setup) -> Built:
     p.think(work * _BETWEEN, UNIFORM)
     ref.change(p, -1)
     p.done()
-    p.jump("go")
-    return Built(p, memory)
 
 
 LOOKUPS = Scenario(
@@ -56,13 +52,8 @@ LOOKUPS = Scenario(
 )
 
 
-def _marks() -> tuple[Mark, ...]:
-    figure = register.get(SLUG).figure("stat-same-file")
-    return tuple(mark(figure, name) for name in ("before", "after"))
-
-
 def _predictions(case: Case) -> Iterator[Predicted]:
-    figure = case.figure("stat-same-file")
+    figure = case.figure(FIGURE)
     here = Ground(LOOKUPS, "1x24", figure.workers or 20)
     before, after = here.rate("before"), here.rate("after")
     why = "the machine of the report is not known"
@@ -81,41 +72,29 @@ def _mixed(p: Program, memory: Memory) -> None:
     ref.change(p, -1)
 
 
-_EVIDENCE = {
-    "stat-same-file": Evidence(
-        userspace=(
-            Ratio(
-                "throughput, after over before, a reader beside a reference taker",
-                "separate",
-                ("after", "run"),
-                ("before", "run"),
-            ),
-            Ratio(
-                "throughput, after over before, readers only (the control)",
-                "readers",
-                ("after", "run"),
-                ("before", "run"),
-            ),
-        ),
-        kernel=(
-            Lines("before: HITM in __d_lookup_rcu per stat", "c2c", "before", "__d_lookup_rcu"),
-            Lines("after: HITM in __d_lookup_rcu per stat", "c2c", "after", "__d_lookup_rcu"),
-        ),
-        note="The model shows the whole effect by separating the roles; in a real stat each CPU "
-        "does both, so less is gained. The profile counts what is saved: a transfer in each stat.",
-    ),
-}
-
+_GAIN = "throughput, after over before,"
+_NAME, _MOVED = "__d_lookup_rcu", "HITM in __d_lookup_rcu per stat"
+_MARKS = marks(register.get(SLUG).figure(FIGURE), "before", "after")
 STUDY = Study(
     workloads=(LOOKUPS,),
     sweep=Sweep(
-        workload=LOOKUPS,
-        machine="1x24",
-        lines=(Line("before", "run", "before"), Line("after", "run", "after")),
-        knob=times(LOOKUPS, "stat"),
-        marks=_marks,
+        LOOKUPS, "1x24", tuple(map(Series, LOOKUPS.variants)), times(LOOKUPS, "stat"), _MARKS
     ),
     predictions=_predictions,
     modelled=(Modelled(SLUG, "before", "run", "dentry-false-sharing/mixed", _mixed),),
-    evidence=_EVIDENCE,
+    evidence={
+        FIGURE: Evidence(
+            userspace=(
+                RunProbe(f"{_GAIN} a reader beside a reference taker", ratio("separate", "after")),
+                RunProbe(f"{_GAIN} readers only (the control)", ratio("readers", "after")),
+            ),
+            kernel=(
+                RunProbe(f"before: {_MOVED}", hitm("c2c", "before", _NAME)),
+                RunProbe(f"after: {_MOVED}", hitm("c2c", "after", _NAME)),
+            ),
+            note="The model shows the whole effect by separating the roles; in a real stat each "
+            "CPU does both, so less is gained. The profile counts what is saved: a transfer in "
+            "each stat.",
+        ),
+    },
 )

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: MIT
 """What speaks to a published figure: probes that read one number out of a run.
 
-A figure has evidence from a model in userspace, from the kernel lab, or from both; where it has
-none, it says why. A probe names a run and what to read from it, never a number. Where its number is
-the published quantity itself, in the same unit, `of` names the published value and the two are
-compared; other probes show the mechanism at this machine's size.
+A figure has evidence from a model in userspace, from the kernel lab, or from both, or says why not.
+A probe names a run and what to read from it, never a number. Where its number is the published
+quantity itself, in the same unit, `of` names the published value and the two are compared; other
+probes show the mechanism at this machine's size.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Concatenate, ParamSpec
 
 from contended import stats
 from contended.errors import ContendedError
@@ -27,55 +29,35 @@ PREDICTED = "predicted-and-published"
 BEYOND = "beyond-this-machine"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Reading:
-    """One number beside a published one.
+    """One number beside a published one."""
 
-    Attributes:
-        what: In words.
-        value: The number.
-        text: As it is shown, with its unit and, where it has one, its interval.
-        of: The published value that it can be compared with; empty if it shows the mechanism only.
-        source: The file that it was read from, below the tree's root.
-        live: Whether that was measured when the book was built, not on another occasion.
-    """
-
-    what: str
+    what: str  #: in words
     value: float
-    text: str
-    of: str
-    source: str
-    live: bool
+    text: str  #: as it is shown, with its unit and, where it has one, its interval
+    of: str  #: the published value to compare it with; "" if it shows the mechanism only
+    source: str  #: the file that it was read from, below the tree's root
+    live: bool  #: whether it was measured when the book was built, not on another occasion
 
 
 @dataclass
 class Runs:
-    """The runs of one case.
-
-    Attributes:
-        slug: The case.
-        fresh: The folder of what was measured when the book was built; None to leave it out.
-    """
+    """The runs of one case; those in `fresh` were measured when the book was built."""
 
     slug: str
     fresh: Path | None = None
     _known: dict[str, tuple[Measurement, str, bool]] = field(default_factory=dict)
 
-    def read(self, probe: Probe) -> Reading:
-        """What a probe asks for.
-
-        Raises:
-            ContendedError: there is no such run, variant or counter; the message names the probe.
-        """
+    def read(self, probe: RunProbe) -> Reading:
+        """What a probe asks for; raises ContendedError if there is no such number."""
         try:
-            value, text, source, live = probe.seen(self)
+            value, text, source, live = probe.read(self)
         except (KeyError, ValueError, IndexError, ZeroDivisionError) as error:
             raise ContendedError(
                 f"the scoreboard's probe {probe.what!r} of {self.slug} finds no number: {error!r}"
             ) from error
-        return Reading(
-            what=probe.what, value=value, text=text, of=probe.of, source=source, live=live
-        )
+        return Reading(probe.what, value, text, probe.of, source, live)
 
     def run(self, label: str) -> tuple[Measurement, str, bool]:
         """A measurement, where it was found, and whether this build made it."""
@@ -93,235 +75,160 @@ class Runs:
         """The recorded runs of the case's kernels."""
         return chapter.recorded(self.slug)
 
-    @property
-    def kernel_source(self) -> str:
-        """Where they are, below the tree's root."""
-        return f"results/{self.slug}/kernel.json"
 
-
+Number = tuple[float, str]
+"""A number, and as it is shown."""
 Seen = tuple[float, str, str, bool]
-"""A number, as it is shown, where it was found, and whether this build made it."""
+"""The same, where it was found, and whether this build made it."""
+Read = Callable[[Runs], Seen]
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
-class Probe:
-    """What to read from a run.
-
-    Attributes:
-        what: In words.
-        of: The published value that it can be compared with, if there is one.
-    """
+class RunProbe:
+    """What to read from a run, in words, and how; it may compare with a published value."""
 
     what: str
-    of: str = field(default="", kw_only=True)
-
-    def seen(self, runs: Runs) -> Seen:
-        """Read it."""
-        raise NotImplementedError
+    read: Read
+    of: str = ""
 
 
-@dataclass(frozen=True)
-class Ratio(Probe):
-    """Throughput over throughput, repeat by repeat.
+def _measured(
+    number_of: Callable[Concatenate[Measurement, P], Number],
+) -> Callable[Concatenate[str, P], Read]:
+    """Let a number of a measurement be read from the run of a label."""
 
-    Attributes:
-        run: The measurement's label: `results/<slug>/<run>.json`.
-        top: Variant and phase.
-        base: Variant and phase.
-        threads: How many.
-    """
+    def labelled(label: str, /, *args: P.args, **options: P.kwargs) -> Read:
+        def read(runs: Runs) -> Seen:
+            run, source, live = runs.run(label)
+            return *number_of(run, *args, **options), source, live
 
-    run: str
-    top: tuple[str, str]
-    base: tuple[str, str]
-    threads: int = 2
+        return read
 
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        run, source, live = runs.run(self.run)
-        top, base = (
-            run.values(variant, threads=self.threads, phase=phase)
-            for variant, phase in (self.top, self.base)
-        )
-        found = stats.paired_ratio(top, base)
-        text = f"{number(found.median, 3)} ({number(found.low, 3)} to {number(found.high, 3)})"
-        return found.median, text, source, live
+    return labelled
 
 
-@dataclass(frozen=True)
-class Share(Probe):
-    """What part of the counters `among` is `counter`."""
-
-    run: str
-    variant: str
-    counter: str
-    among: tuple[str, ...]
-    phase: str
-    threads: int = 2
-
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        run, source, live = runs.run(self.run)
-        value = 100 * run.share(
-            self.variant, self.counter, self.among, threads=self.threads, phase=self.phase
-        )
-        return value, f"{_short(value)} %", source, live
+@_measured
+def ratio(
+    run: Measurement,
+    variant: str,
+    phase: str = "run",
+    base: tuple[str, str] = ("before", "run"),
+) -> Number:
+    """Throughput of two threads over that of `base`, a variant and a phase, repeat by repeat."""
+    sides = (variant, phase), base
+    found = stats.paired_ratio(*(run.values(name, threads=2, phase=at) for name, at in sides))
+    text = f"{number(found.median, 3)} ({number(found.low, 3)} to {number(found.high, 3)})"
+    return found.median, text
 
 
-@dataclass(frozen=True)
-class Count(Probe):
-    """A counter, for each operation."""
-
-    run: str
-    variant: str
-    counter: str
-    threads: int = 1
-
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        run, source, live = runs.run(self.run)
-        counted, ops = (
-            run.count(self.variant, name, threads=self.threads) for name in (self.counter, "ops")
-        )
-        return counted / ops, _short(counted / ops), source, live
+@_measured
+def share(
+    run: Measurement, variant: str, counter: str, among: tuple[str, ...], phase: str
+) -> Number:
+    """What part of the counters `among` is `counter`, of two threads."""
+    percent = 100 * run.share(variant, counter, among, threads=2, phase=phase)
+    return percent, f"{_short(percent)} %"
 
 
-@dataclass(frozen=True)
-class Wait(Probe):
-    """The median of what the model timed itself, in milliseconds."""
-
-    run: str
-    variant: str
-    threads: int = 2
-
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        run, source, live = runs.run(self.run)
-        samples = run.samples(self.variant, threads=self.threads)
-        value = stats.median([sample.latency_ns["p50"] for sample in samples]) / 1e6
-        return value, _time(value), source, live
+@_measured
+def count(run: Measurement, variant: str, counter: str) -> Number:
+    """A counter, for each operation of one thread."""
+    value = run.count(variant, counter, threads=1) / run.count(variant, "ops", threads=1)
+    return value, _short(value)
 
 
-@dataclass(frozen=True)
-class Slope(Probe):
-    """The exponent of counters, summed, over runs `<prefix>-<size>`."""
-
-    prefix: str
-    variant: str
-    counters: tuple[str, ...]
-
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        sizes, counted, source, live = [], [], "", True
-        folder = lesson.reference(f"{runs.slug}/x").parent
-        for path in sorted(folder.glob(f"{self.prefix}-*.json")):
-            run, found, now = runs.run(path.stem)
-            live = live and now
-            source = str(Path(found).with_name(f"{self.prefix}-*.json"))
-            sizes.append(int(path.stem.rpartition("-")[2]))
-            ops = run.count(self.variant, "ops")
-            counted.append(sum(run.count(self.variant, c) for c in self.counters) / ops)
-        exponent = stats.loglog_slope(sizes, counted).estimate
-        return exponent, number(exponent, 3), source, live
+@_measured
+def wait(run: Measurement, variant: str) -> Number:
+    """The median of what the model timed itself, with two threads, in milliseconds."""
+    return _median_ms([sample.latency_ns for sample in run.samples(variant, threads=2)])
 
 
-@dataclass(frozen=True)
-class Chains(Probe):
+@_measured
+def chains(run: Measurement, variant: str) -> Number:
     """How many chains there must be if a lookup takes as many steps as it does.
 
     With N mounts on c even chains, 1 + (N - 1) / 2c.
     """
-
-    run: str
-    variant: str
-
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        run, source, live = runs.run(self.run)
-        steps = run.count(self.variant, "steps") / run.count(self.variant, "ops")
-        value = (run.params["mounts"] - 1) / (2 * (steps - 1))
-        return value, f"{number(value, 3)} ({number(steps, 3)} steps)", source, live
+    steps = run.count(variant, "steps") / run.count(variant, "ops")
+    value = (run.params["mounts"] - 1) / (2 * (steps - 1))
+    return value, f"{number(value, 3)} ({number(steps, 3)} steps)"
 
 
-@dataclass(frozen=True)
-class Lab(Probe):
-    """What an outcome of the case's kernels saw.
+def slope(prefix: str, variant: str, *counters: str) -> Read:
+    """The exponent of counters, summed, over runs `<prefix>-<size>`."""
 
-    Attributes:
-        variant: The kernel.
-        metric: The outcome's.
-        run: Of the case's file; None takes the first that looks at the metric.
-        percent: Whether to show it as a percentage.
-        pattern: For an outcome about text: a regular expression whose group is the number.
-    """
+    def read(runs: Runs) -> Seen:
+        sizes, counted, source, live = [], [], "", True
+        folder = lesson.reference(f"{runs.slug}/x").parent
+        for path in sorted(folder.glob(f"{prefix}-*.json")):
+            run, found, now = runs.run(path.stem)
+            live = live and now
+            source = str(Path(found).with_name(f"{prefix}-*.json"))
+            sizes.append(int(path.stem.rpartition("-")[2]))
+            counted.append(sum(run.count(variant, c) for c in counters) / run.count(variant, "ops"))
+        exponent = stats.loglog_slope(sizes, counted).estimate
+        return exponent, number(exponent, 3), source, live
 
-    variant: str
-    metric: str
-    run: str | None = None
-    percent: bool = False
-    pattern: str = ""
-
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        if not self.pattern:
-            value = runs.kernel.seen(self.variant, self.metric, self.run)
-            text = f"{_short(100 * value)} %" if self.percent else _short(value)
-            return value, text, runs.kernel_source, False
-        for outcome in runs.kernel.outcomes:
-            if (outcome.variant, outcome.metric) == (self.variant, self.metric):
-                found = re.search(self.pattern, str(outcome.seen))
-                if found:
-                    return float(found[1]), found[1], runs.kernel_source, False
-        raise ValueError(f"no {self.pattern!r} in {self.metric} of {self.variant}")
+    return read
 
 
-@dataclass(frozen=True)
-class LabWait(Probe):
+def _in_lab(number_of: Callable[Concatenate[KernelRun, P], Number]) -> Callable[P, Read]:
+    """Let a number of the recorded runs of kernels be read from the case's."""
+
+    def reading(*args: P.args, **options: P.kwargs) -> Read:
+        return lambda runs: (
+            *number_of(runs.kernel, *args, **options),
+            f"results/{runs.slug}/kernel.json",
+            False,
+        )
+
+    return reading
+
+
+@_in_lab
+def lab(kernels: KernelRun, variant: str, metric: str, *, percent: bool = False) -> Number:
+    """What an outcome of the case's kernels saw."""
+    value = kernels.seen(variant, metric)
+    return value, f"{_short(100 * value)} %" if percent else _short(value)
+
+
+@_in_lab
+def lab_text(kernels: KernelRun, variant: str, metric: str, pattern: str) -> Number:
+    """The group of a regular expression in the text that an outcome saw."""
+    for outcome in kernels.outcomes:
+        found = re.search(pattern, str(outcome.seen))
+        if found and (outcome.variant, outcome.metric) == (variant, metric):
+            return float(found[1]), found[1]
+    raise ValueError(f"no {pattern!r} in {metric} of {variant}")
+
+
+@_in_lab
+def lab_wait(kernels: KernelRun, variant: str, run: str, label: str) -> Number:
     """The median wait in a run of the kernel lab, in milliseconds."""
-
-    variant: str
-    run: str
-    label: str
-
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        results = runs.kernel.results(self.variant, self.run, self.label)
-        value = stats.median([result["latency_ns"]["p50"] for result in results]) / 1e6
-        return value, _time(value), runs.kernel_source, False
+    return _median_ms([result["latency_ns"] for result in kernels.results(variant, run, label)])
 
 
-@dataclass(frozen=True)
-class Lines(Probe):
+def hitm(name: str, variant: str, symbol: str) -> Read:
     """HITM per operation at the instructions of one kernel function, from a recorded profile."""
 
-    profile: str
-    variant: str
-    symbol: str
-
-    def seen(self, runs: Runs) -> Seen:
-        """See `Probe`."""
-        path = lesson.reference(f"{runs.slug}/{self.profile}")
-        profile = saved.load(path).of(self.variant, None)
-        moved = sum(s.counts.hitm for _, s in profile.sites() if s.symbol == self.symbol)
+    def read(runs: Runs) -> Seen:
+        profile = saved.load(lesson.reference(f"{runs.slug}/{name}")).of(variant, None)
+        moved = sum(s.counts.hitm for _, s in profile.sites() if s.symbol == symbol)
         value = profile.per_op(moved)
-        return value, number(value, 3), f"results/{runs.slug}/{self.profile}.json", False
+        return value, number(value, 3), f"results/{runs.slug}/{name}.json", False
+
+    return read
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """All that speaks to one figure.
+    """All that speaks to one figure."""
 
-    Attributes:
-        userspace: From the C model; if empty, `no_userspace` says why.
-        kernel: From the kernel lab; if empty, `no_kernel` says why.
-        note: What to keep in mind when comparing; one or two sentences.
-        section: Id of the chapter's section that discusses it.
-    """
-
-    userspace: tuple[Probe, ...] = ()
-    kernel: tuple[Probe, ...] = ()
-    note: str
-    section: str = PREDICTED
+    userspace: tuple[RunProbe, ...] = ()  # from the C model; if empty, `no_userspace` says why
+    kernel: tuple[RunProbe, ...] = ()  # from the kernel lab; if empty, `no_kernel` says why
+    note: str  # what to keep in mind when comparing; one or two sentences
+    section: str = PREDICTED  # id of the chapter's section that discusses it
     no_userspace: str = ""
     no_kernel: str = ""
 
@@ -342,5 +249,6 @@ def _short(value: float) -> str:
     return "below 0.001" if 0 < value < 0.001 else number(value, 3)
 
 
-def _time(ms: float) -> str:
-    return f"{number(ms, 3)} ms" if ms >= 0.1 else f"{number(1000 * ms, 3)} µs"
+def _median_ms(waits: Sequence[Mapping[str, float]]) -> Number:
+    ms = stats.median([wait["p50"] for wait in waits]) / 1e6
+    return ms, f"{number(ms, 3)} ms" if ms >= 0.1 else f"{number(1000 * ms, 3)} µs"

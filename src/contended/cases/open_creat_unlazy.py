@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 from contended import register
 from contended.cases import Study
-from contended.cases.evidence import Count, Evidence, Lab, Ratio
+from contended.cases.evidence import Evidence, RunProbe, count, lab, ratio
 from contended.register import Case
 from contended.simulate.chart import Mark
-from contended.simulate.curves import Line, Sweep, times
+from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.locks import Lock, Lockref
+from contended.simulate.machines import Parameter
 from contended.simulate.predict import Ground, Predicted, cannot, over
-from contended.simulate.program import UNIFORM
-from contended.simulate.workload import HOLDER, MS, Built, Scenario, Setup, work
+from contended.simulate.program import UNIFORM, Memory, Program
+from contended.simulate.workload import HOLDER, MS, Scenario, Setup, Work
 
 SLUG = "open-creat-unlazy"
 MOUNTS = 64
@@ -22,34 +23,31 @@ OPENS = MOUNTS * 100 * 10_000  # in the report's test
 STRANGER_EVERY = 2000  # operations
 
 
-def _open(setup: Setup) -> Built:
+def _open(setup: Setup, p: Program, memory: Memory) -> None:
     """open(O_CREAT) and close in one of many mounts, with or without the root's reference."""
-    p, memory = setup.begin()
     mount = 0  # the register that says in which
     root = Lockref(Lock(setup.lock, memory, memory.word(1 << 32)))
     count, rwsem = memory.array(MOUNTS, mount), memory.array(MOUNTS, mount)
     for at in range(count.base, count.base + MOUNTS):
         memory.initial[at] = 1 << 32
-    directory = Lockref(Lock(setup.lock, memory, count), fast=3, slow=4, retried=5)
+    directory = Lockref(Lock(setup.lock, memory, count), counter=3)
     lock = Lock("queued", memory, rwsem)
-    file = memory.own()[0]
+    (file,) = memory.own()
     work = max(setup.work["open"] - setup.work["lookup"], 0.0)
-    p.label("go")
     p.alu("random", mount, number=MOUNTS)
     p.think(work / 2, UNIFORM)
     if setup.variant != "lookup-first":
         directory.change(p, 1)
-    if setup.variant == "before":
-        root.change(p, 1)
-    if setup.variant != "lookup-first":
+        if setup.variant == "before":
+            root.change(p, 1)
         lock.acquire(p)
     p.think(setup.work["lookup"], UNIFORM)
     p.add(file, 1)
     if setup.variant != "lookup-first":
         lock.release(p)
         directory.change(p, -1)
-    if setup.variant == "before":
-        root.change(p, -1)
+        if setup.variant == "before":
+            root.change(p, -1)
     p.think(work / 2, UNIFORM)
     p.add(file, -1)
     p.done()
@@ -60,10 +58,14 @@ def _open(setup: Setup) -> Built:
     p.branch(1, "!=", 0, "go")
     p.count(6)
     Lockref(root.lock, hold_ns=setup.work["holder"]).locked(p, 0)
-    p.jump("go")
-    return Built(p, memory)
 
 
+_COUNTERS = ("fast", "slow", "retried", "dir_fast", "dir_slow", "dir_retried", "stranger")
+_CALLS = (
+    "open(2) with O_CREAT and close(2) of one file on tmpfs by one thread: 2-CPU AMD EPYC guest, "
+    "Linux 6.18"
+)
+_LOOKUP = "a directory's lock is held for one lookup of a cached name"
 LOOP = Scenario(
     name=SLUG,
     variants={
@@ -72,45 +74,14 @@ LOOP = Scenario(
         "lookup-first": "found without locks or references, as since 6.12",
     },
     phases={"start": 1 * MS, "perturbed": 1 * MS, "run": 4 * MS},
-    counters={
-        "fast": 0,
-        "slow": 1,
-        "retried": 2,
-        "dir_fast": 3,
-        "dir_slow": 4,
-        "dir_retried": 5,
-        "stranger": 6,
-    },
+    counters={name: number for number, name in enumerate(_COUNTERS)},
     works={
-        "open": work(
-            2430,
-            "measured",
-            "open(2) with O_CREAT and close(2) of one file on tmpfs by one thread: 2-CPU AMD EPYC "
-            "guest, Linux 6.18",
-            1200,
-            4000,
-        ),
-        "lookup": work(
-            200,
-            "assumed",
-            "a directory's lock is held for one lookup of a cached name",
-            100,
-            500,
-        ),
+        "open": Work(2430, Parameter("measured", _CALLS, 1200, 4000)),
+        "lookup": Work(200, Parameter("assumed", _LOOKUP, 100, 500)),
         "holder": HOLDER,
     },
     build=_open,
 )
-
-
-def _marks() -> tuple[Mark, ...]:
-    figure = register.get(SLUG).figure("open-close-64-mounts")
-    found = []
-    for name in ("before", "after"):
-        value = figure.value(name)
-        ends = OPENS / value.high, OPENS / value.low
-        found.append(Mark(name, float(figure.cpus or 0), *ends))
-    return tuple(found)
 
 
 def _predictions(case: Case) -> Iterator[Predicted]:
@@ -123,50 +94,39 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     gain = rates["after"], rates["before"]
     yield here.ratio(figure, "before", "after", gain, "the patch's gain")
     figure = case.figure("aim7-create-close")
-    for name in ("healthy", "before"):
-        yield cannot(figure, name, "what a job consists of, and the machine, are not told")
+    why = "what a job consists of, and the machine, are not told"
+    yield from cannot(figure, why, "healthy", "before")
     why = "read literally; the text discusses another reading"
     yield here.ratio(figure, "healthy", "before", gain, why)
 
 
 _OPENS = (
-    Ratio("throughput, after over before, 2 threads", "opens", ("after", "run"), ("before", "run")),
-    Count("before: root references per open", "opens", "before", "root_refs"),
-    Count("after: root references per open", "opens", "after", "root_refs"),
+    RunProbe("throughput, after over before, 2 threads", ratio("opens", "after")),
+    RunProbe("before: root references per open", count("opens", "before", "root_refs")),
+    RunProbe("after: root references per open", count("opens", "after", "root_refs")),
 )
-_TAKEN = (
-    Lab("before: references per open", "before", "calls_per_op.__legitimize_path"),
-    Lab("after: references per open", "after", "calls_per_op.__legitimize_path"),
+_TAKEN = tuple(
+    RunProbe(f"{name}: references per open", lab(name, "calls_per_op.__legitimize_path"))
+    for name in ("before", "after")
 )
-
-_EVIDENCE = {
-    "open-close-64-mounts": Evidence(
-        userspace=_OPENS,
-        kernel=_TAKEN,
-        note="The number of references is the same on any machine. What one costs is not: two CPUs "
-        "pay a hand-over, eighty pay for the queue.",
-    ),
-    "aim7-create-close": Evidence(
-        userspace=_OPENS,
-        kernel=_TAKEN,
-        note="No contended line gives the published ratio; the chapter discusses whether the unit "
-        "slipped.",
-    ),
-}
-
+_TIME = register.get(SLUG).figure("open-close-64-mounts")
+_MARKS = tuple(Mark(v.name, _TIME.cpus, OPENS / v.high, OPENS / v.low) for v in _TIME.values)
 STUDY = Study(
     workloads=(LOOP,),
-    sweep=Sweep(
-        workload=LOOP,
-        machine="2x20-smt",
-        lines=(
-            Line("before", "run", "before"),
-            Line("after", "run", "after"),
-            Line("lookup-first", "run", "lookup-first"),
-        ),
-        knob=times(LOOP, "open"),
-        marks=_marks,
-    ),
+    sweep=Sweep(LOOP, "2x20-smt", tuple(map(Series, LOOP.variants)), times(LOOP, "open"), _MARKS),
     predictions=_predictions,
-    evidence=_EVIDENCE,
+    evidence={
+        "open-close-64-mounts": Evidence(
+            userspace=_OPENS,
+            kernel=_TAKEN,
+            note="The number of references is the same on any machine. What one costs is not: two "
+            "CPUs pay a hand-over, eighty pay for the queue.",
+        ),
+        "aim7-create-close": Evidence(
+            userspace=_OPENS,
+            kernel=_TAKEN,
+            note="No contended line gives the published ratio; the chapter discusses whether the "
+            "unit slipped.",
+        ),
+    },
 )

@@ -4,27 +4,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from contended.cases import Study
-from contended.cases.evidence import Evidence, Lab, Ratio
+from contended.cases.evidence import Evidence, RunProbe, lab, ratio
 from contended.register import Case
-from contended.simulate.curves import Line, Sweep, times
-from contended.simulate.machines import Machine
+from contended.simulate.curves import Series, Sweep, times
+from contended.simulate.machines import Parameter
 from contended.simulate.predict import Ground, Predicted, cannot
 from contended.simulate.program import UNIFORM, Memory, Program
 from contended.simulate.validate import Modelled
-from contended.simulate.workload import MS, Built, Scenario, Setup, work
+from contended.simulate.workload import MS, Scenario, Setup, Work
 
 SLUG = "overlay-creds"
 
 
-def _creds(setup: Setup) -> Built:
+def _creds(setup: Setup, p: Program, memory: Memory) -> None:
     """Check access on an overlay: borrow the mounter's credentials, look, give them back."""
-    p, memory = setup.begin()
     ids = memory.word()
     usage = memory.word(1) if setup.variant == "own-line" else memory.word(1, beside=ids)
     counted = setup.variant != "after"
-    p.label("go")
     p.think(setup.work["faccessat"] * 0.8, UNIFORM)
     if counted:
         p.add(usage, 1)
@@ -33,10 +32,10 @@ def _creds(setup: Setup) -> Built:
     if counted:
         p.add(usage, -1)
     p.done()
-    p.jump("go")
-    return Built(p, memory)
 
 
+_CALL = "faccessat(2) of one file on tmpfs by one thread: 2-CPU AMD EPYC guest, Linux 6.18; "
+_CALL += "overlayfs adds to it"
 CHECKS = Scenario(
     name=SLUG,
     variants={
@@ -45,16 +44,7 @@ CHECKS = Scenario(
         "after": "count nothing",
     },
     phases={"start": 0.5 * MS, "run": 2 * MS},
-    works={
-        "faccessat": work(
-            1000,
-            "measured",
-            "faccessat(2) of one file on tmpfs by one thread: 2-CPU AMD EPYC guest, Linux 6.18; "
-            "overlayfs adds to it",
-            500,
-            3000,
-        ),
-    },
+    works={"faccessat": Work(1000, Parameter("measured", _CALL, 500, 3000))},
     build=_creds,
 )
 
@@ -67,34 +57,26 @@ def remote_share(counts: Mapping[str, int]) -> float:
 
 def _predictions(case: Case) -> Iterator[Predicted]:
     here = Ground(CHECKS, "2x20-smt", 80)
-
-    def share(box: Machine, work: dict[str, float]) -> float:
-        return remote_share(here.phase("before", "run", box, work).counts)
-
-    def moved(box: Machine, work: dict[str, float]) -> float:
-        return float(here.phase("after", "run", box, work).transfers)
-
+    before, after = (partial(here.phase, variant, "run") for variant in ("before", "after"))
     remote, local = case.figure("remote-hitm"), case.figure("local-hitm")
     for figure in (remote, local):
-        for value in figure.values:
-            why = "a number of samples: it depends on how long and how often they were taken"
-            yield cannot(figure, value.name, why)
+        yield from cannot(
+            figure, "a number of samples: it depends on how long and how often they were taken"
+        )
     far, near = remote.value("before").low, local.value("before").low
-    published = far / (far + near)
+    ends = (far / (far + near),) * 2
+    why = "of all HITM on the line, those that came from the other socket"
     yield here.value(
         remote,
         "before, remote share",
-        share,
-        "of all HITM on the line, those that came from the other socket",
-        published=(published, published),
+        lambda *at: remote_share(before(*at).counts),
+        why,
+        published=ends,
         unit="part",
     )
+    why = "the report's figures after the fix belong to an unrelated line"
     yield here.value(
-        remote,
-        "after, of the credentials' line",
-        moved,
-        "the report's figures after the fix belong to an unrelated line",
-        published=(0.0, 0.0),
+        remote, _AFTER, lambda *at: float(after(*at).transfers), why, published=(0.0, 0.0)
     )
 
 
@@ -106,51 +88,37 @@ def _borrow(p: Program, memory: Memory) -> None:
     p.add(word, -1)
 
 
-_CREDS = (
-    Ratio("throughput, after over before, 2 threads", "run", ("after", "run"), ("before", "run")),
+_AFTER = "after, of the credentials' line"
+_CREDS = (RunProbe("throughput, after over before, 2 threads", ratio("run", "after")),)
+_BORROWED, _MOVED = (
+    "hitm_per_op.field(cred.usage).role(overlay)",
+    "HITM on the counter per faccessat",
 )
-_BORROWED = "hitm_per_op.field(cred.usage).role(overlay)"
+_OVERRIDDEN = "overlay-only: override_creds per faccessat"
 _HITM = (
-    Lab("before: HITM on the counter per faccessat", "before", _BORROWED),
-    Lab(
-        "after: HITM on the counter per faccessat",
-        "after",
-        _BORROWED,
-        of="after, of the credentials' line",
-    ),
-    Lab(
-        "overlay-only: override_creds per faccessat", "overlay-only", "calls_per_op.override_creds"
-    ),
+    RunProbe(f"before: {_MOVED}", lab("before", _BORROWED)),
+    RunProbe(f"after: {_MOVED}", lab("after", _BORROWED), of=_AFTER),
+    RunProbe(_OVERRIDDEN, lab("overlay-only", "calls_per_op.override_creds")),
 )
-
-_EVIDENCE = {
-    "remote-hitm": Evidence(
-        userspace=_CREDS,
-        kernel=_HITM,
-        note="Samples of perf c2c depend on how long it listened; what can be compared is whether "
-        "the line moves at all, and which part of the moves is remote.",
-    ),
-    "local-hitm": Evidence(
-        userspace=_CREDS,
-        kernel=_HITM,
-        note="Samples of perf c2c depend on how long it listened. The lab's profiler counts every "
-        "transfer, but knows one distance only: its HITM are neither local nor remote.",
-    ),
-}
-
 STUDY = Study(
     workloads=(CHECKS,),
     sweep=Sweep(
-        workload=CHECKS,
-        machine="2x20-smt",
-        lines=(
-            Line("before", "run", "before"),
-            Line("own-line", "run", "own-line"),
-            Line("after", "run", "after"),
-        ),
-        knob=times(CHECKS, "faccessat"),
+        CHECKS, "2x20-smt", tuple(map(Series, CHECKS.variants)), times(CHECKS, "faccessat")
     ),
     predictions=_predictions,
     modelled=(Modelled(SLUG, "before", "run", "overlay-creds/run", _borrow),),
-    evidence=_EVIDENCE,
+    evidence={
+        "remote-hitm": Evidence(
+            userspace=_CREDS,
+            kernel=_HITM,
+            note="Samples of perf c2c depend on how long it listened; what can be compared is "
+            "whether the line moves at all, and which part of the moves is remote.",
+        ),
+        "local-hitm": Evidence(
+            userspace=_CREDS,
+            kernel=_HITM,
+            note="Samples of perf c2c depend on how long it listened. The lab's profiler counts "
+            "every transfer, but knows one distance only: its HITM are neither local nor remote.",
+        ),
+    },
 )

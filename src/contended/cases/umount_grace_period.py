@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from contended import register
 from contended.cases import Study
-from contended.cases.evidence import Evidence, LabWait, Wait
+from contended.cases.evidence import Evidence, RunProbe, lab_wait, wait
 from contended.register import Case, Published
-from contended.simulate import grace, machines
-from contended.simulate.chart import Mark, mark
-from contended.simulate.curves import Knob, Line, Sweep
-from contended.simulate.machines import Machine
+from contended.simulate import grace
+from contended.simulate.chart import marks
+from contended.simulate.curves import Knob, Series, Sweep
+from contended.simulate.machines import MachineModel
 from contended.simulate.predict import Predicted, cannot, said
-from contended.simulate.workload import Row, Source, Workload
+from contended.simulate.workload import Row, Workload
 
 SLUG = "umount-grace-period"
 _LIVE_DRAWS = 40
@@ -25,47 +24,25 @@ _LIVE_DRAWS = 40
 class Umounts(Workload):
     """Lazy umounts, one after the other: no line is fought over, so an operation is a wait."""
 
-    def rows(self, variant: str, machine: str, cpus: int, seed: int) -> list[Row]:
-        """See `Workload.rows`: a row for each way the CPUs may be busy."""
-        return self.umounts(variant, machines.get(machine), cpus, seed)
-
-    def umounts(
-        self,
-        variant: str,
-        box: Machine,
-        cpus: int,
-        seed: int,
-        draws: int = grace.DRAWS,
-        busy: float | None = None,
-    ) -> list[Row]:
-        """As `rows`, of so many umounts; `busy` is the busy part of the CPUs in all rows."""
-        found = []
+    def _phases(
+        self, variant: str, box: MachineModel, cpus: int, seed: int, **options: Any
+    ) -> dict[str, Row]:
+        """So many `draws`; `busy`, if not None, is the busy part of the CPUs in all phases."""
+        draws, busy = options.get("draws", grace.DRAWS), options.get("busy")
+        found = {}
         for phase, usual in (("idle", 0.0), ("half-busy", 0.5), ("busy", 1.0)):
             rcu = grace.Rcu(busy=usual if busy is None else busy)
             times = sorted(grace.umounts_ns(variant, cpus, rcu=rcu, seed=seed, draws=draws))
-            total = sum(times)
-            found.append(
-                {
-                    "case": self.name,
-                    "variant": variant,
-                    "machine": box.name,
-                    "cpus": cpus,
-                    "seed": seed,
-                    "phase": phase,
-                    "ops_per_s": 10**9 * draws / total,
-                    "ns_per_op": total / draws,
-                    "transfers_per_op": float("nan"),
-                    "ops": draws,
-                    "p50_ms": times[draws // 2] / 1e6,
-                    "p99_ms": times[draws * 99 // 100] / 1e6,
-                    "extrapolated": cpus > box.cpus,
-                }
-            )
+            found[phase] = {
+                "ops_per_s": 10**9 * draws / sum(times),
+                "ns_per_op": sum(times) / draws,
+                "transfers_per_op": float("nan"),
+                "ops": draws,
+                "p50_ms": times[draws // 2] / 1e6,
+                "p99_ms": times[draws * 99 // 100] / 1e6,
+                "extrapolated": cpus > box.cpus,
+            }
         return found
-
-    def sources(self) -> list[Source]:
-        """See `Workload.sources`."""
-        return grace.sources()
 
 
 UMOUNTS = Umounts(
@@ -79,16 +56,8 @@ UMOUNTS = Umounts(
 )
 
 
-def _live(variant: str, box: Machine, cpus: int, busy: float | None) -> list[Row]:
-    return UMOUNTS.umounts(variant, box, cpus, 0, _LIVE_DRAWS, busy)
-
-
-def _marks() -> tuple[Mark, ...]:
-    figure = register.get(SLUG).figure("lazy-umount")
-    return tuple(mark(figure, name, place=False) for name in ("before", "call-rcu"))
-
-
 def _predictions(case: Case) -> Iterator[Predicted]:
+    why = "nobody waits, and what is left is the input of the simulation"
     for figure in case.published:
         for value in figure.values:
             # a plain umount waits with the patch as without it
@@ -96,86 +65,72 @@ def _predictions(case: Case) -> Iterator[Predicted]:
             if value.name == "before" or plain:
                 yield _wait(figure, value.name)
             else:
-                why = "nobody waits, and what is left is the input of the simulation"
-                yield cannot(figure, value.name, why)
+                yield from cannot(figure, why, value.name)
 
 
 def _wait(figure: Published, name: str) -> Predicted:
     """The wait, whatever the size: the range runs from 4 to 64 CPUs."""
 
-    def mean(rcu: grace.Rcu, n: int) -> float:
-        times = grace.umounts_ns("before", n, rcu=rcu)
+    def mean(n: int, **changed: Any) -> float:
+        times = grace.umounts_ns("before", n, rcu=grace.Rcu(**changed))
         return sum(times) / (len(times) * 10**6)
 
-    usual, cpus = grace.Rcu(), 8
-    seen = [mean(usual, n) for n in (4, 64)]
+    cpus = 8
+    seen = [mean(4), mean(64)]
     for key, where in grace.PARAMETERS.items():
-        if key == "wait_ticks":
-            continue
-        for end in (where.low, where.high):
-            changed: dict[str, Any] = {key: int(end) if key == "hz" else end}
-            seen.append(mean(replace(usual, **changed), cpus))
+        if key != "wait_ticks":
+            seen += [mean(cpus, **{key: end}) for end in (where.low, where.high)]
     why = "the report's machine and its load are not known: 4 to 64 CPUs, idle to busy"
-    return said(figure, name, (mean(usual, cpus), seen), why, cpus=cpus)
+    return said(figure, name, mean(cpus), seen, why, ("", cpus))
 
 
-def _waits(*variants: str) -> tuple[Wait, ...]:
-    return tuple(Wait(f"{name}: median wait, model", "umounts", name) for name in variants)
+def _waits(*names: str) -> tuple[RunProbe, ...]:
+    return tuple(RunProbe(f"{name}: median wait, model", wait("umounts", name)) for name in names)
 
 
-def _lab_waits(label: str, *variants: str) -> tuple[LabWait, ...]:
-    return tuple(LabWait(f"{name}: median umount", name, "normal", label) for name in variants)
+def _lab_waits(label: str, *names: str) -> tuple[RunProbe, ...]:
+    reads = [(name, lab_wait(name, "normal", label)) for name in names]
+    return tuple(RunProbe(f"{name}: median umount", read) for name, read in reads)
+
+
+def _lazy(*names: str) -> Evidence:
+    return Evidence(userspace=_waits(*names), kernel=_lab_waits("lazy", *names), note=_TICKS)
 
 
 _TICKS = (
     "The wait is timer ticks and not work, so even a translated kernel shows its order; how many "
     "ticks is a property of the kernel's configuration and load, which the report does not give."
 )
-
-_EVIDENCE = {
-    "lazy-umount": Evidence(
-        userspace=_waits("before", "call-rcu", "queue-rcu-work"),
-        kernel=_lab_waits("lazy", "before", "call-rcu", "queue-rcu-work"),
-        note=_TICKS,
-    ),
-    "plain-umount": Evidence(
-        no_userspace="The model has lazy umounts only: a plain one is its `before`.",
-        kernel=_lab_waits("plain", "before", "call-rcu"),
-        note="The control: a plain umount waits with the patch as without it. " + _TICKS,
-    ),
-    "defer-everything": Evidence(
-        userspace=_waits("before", "call-rcu"),
-        no_kernel="The lab has no kernel that defers plain umounts: they must be finished when the "
-        "system call returns.",
-        note=_TICKS,
-    ),
-    "no-wait": Evidence(
-        userspace=_waits("before", "no-wait"),
-        kernel=_lab_waits("lazy", "before", "no-wait"),
-        note=_TICKS,
-    ),
-    "rcu-work-2025": Evidence(
-        userspace=_waits("before", "queue-rcu-work"),
-        kernel=_lab_waits("lazy", "before", "queue-rcu-work"),
-        note=_TICKS,
-    ),
-}
-
 STUDY = Study(
     workloads=(UMOUNTS,),
     sweep=Sweep(
-        workload=UMOUNTS,
-        machine="2x20-smt",
-        lines=(
-            Line("before", "idle", "waits, machine idle"),
-            Line("before", "busy", "waits, machine busy"),
-            Line("expedited", "idle", "waits, expedited"),
-            Line("call-rcu", "idle", "deferred"),
+        UMOUNTS,
+        "2x20-smt",
+        (
+            Series("before", "idle", "waits, machine idle"),
+            Series("before", "busy", "waits, machine busy"),
+            Series("expedited", "idle", "waits, expedited"),
+            Series("call-rcu", "idle", "deferred"),
         ),
-        unit="ms",
-        knob=Knob(label="busy CPUs, part", rows=_live, factor=False, machine=False),
-        marks=_marks,
+        Knob("busy CPUs, part", lambda busy: {"draws": _LIVE_DRAWS, "busy": busy}, False, False),
+        marks(register.get(SLUG).figure("lazy-umount"), "before", "call-rcu", place=False),
+        "ms",
     ),
     predictions=_predictions,
-    evidence=_EVIDENCE,
+    evidence={
+        "lazy-umount": _lazy("before", "call-rcu", "queue-rcu-work"),
+        "plain-umount": Evidence(
+            no_userspace="The model has lazy umounts only: a plain one is its `before`.",
+            kernel=_lab_waits("plain", "before", "call-rcu"),
+            note="The control: a plain umount waits with the patch as without it. " + _TICKS,
+        ),
+        "defer-everything": Evidence(
+            userspace=_waits("before", "call-rcu"),
+            no_kernel="The lab has no kernel that defers plain umounts: they must be finished when "
+            "the system call returns.",
+            note=_TICKS,
+        ),
+        "no-wait": _lazy("before", "no-wait"),
+        "rcu-work-2025": _lazy("before", "queue-rcu-work"),
+    },
 )

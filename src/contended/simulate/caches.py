@@ -1,76 +1,46 @@
 # SPDX-License-Identifier: MIT
 """CPUs that share cache lines, simulated event by event: deterministic, and compiled by numba.
 
-A line is modified in one cache, shared by several, or in none.
-A step on a line that the CPU has costs next to nothing; any other has to wait for the line, which
-serves one request at a time, and for its way. That is all there is: no cache is ever full, memory
-is sequentially consistent, and the way between two CPUs has a length but no width.
-
-Time is counted in whole picoseconds and chance comes from integers, so the same seed gives the
-same digits on every machine.
-
-What makes it fast: a CPU that waits has no event at all, since whoever lets it go on knows when; a
-CPU goes on without asking the event queue for as long as nobody else is due before it; and the
-queue is a tournament, whose update is one comparison a level, without a branch to mispredict.
+A line is modified in one cache, shared by several, or in none; it serves one request at a time. No
+cache is ever full, memory is sequentially consistent, and the way between two CPUs has a length but
+no width. It is fast since a CPU that waits has no event, others go on until somebody else is due,
+and the event queue is a tournament: its update is a comparison a level, and no branch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Literal, NamedTuple
 
 from contended.errors import ContendedError, UsageError
 from contended.simulate.program import COUNTERS, PS, Memory, Program, check_cpus, check_ns
 
 Policy = Literal["fifo", "nearest"]
-
-# What a run counts in each phase; the program's own counters follow.
-COUNTS = (
-    "ops",
-    "events",
-    "transfers_core",
-    "transfers_near",
-    "transfers_cross",
-    "transfers_far",
-    "upgrades",
-    "invalidations",
-    "fills",
-    "wait_ps",
-)
+OVERTAKES = 8  # in a row, of the first in a queue by those who are nearer
+_MOVED = ("transfers_core", "transfers_near", "transfers_cross", "transfers_far", "upgrades")
+COUNTS = ("ops", "events", *_MOVED, "invalidations", "fills", "wait_ps")
+"""What a run counts in each phase; the program's own counters follow."""
+_HITS = ("read_hit", "rmw_hit", "pause")
+COST_NAMES = ("core", "near", "cross", "far", *_HITS, "fill", "share", "invalidate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What things take, in nanoseconds.
+    """What things take, in nanoseconds; but `request` is a part, 0 to 1, of a transfer."""
 
-    Attributes:
-        read_hit: A read, or a plain store, of a line that the CPU has.
-        rmw_hit: An atomic read-modify-write of a line that the CPU has to itself.
-        pause: The pause between two looks of a spin loop.
-        core: A line from the other hardware thread of the same core.
-        near: A line from a core of the same group (which shares a last-level cache).
-        cross: A line from another group of the same socket; `near` where a socket is one group.
-        far: A line from another socket.
-        fill: A line that is in no cache.
-        share: How long a line that is shared already is busy with one more reader: readers do not
-            wait for each other's whole transfer, only for their turn.
-        invalidate: Added to a write for each copy that it has to invalidate.
-        request: The part of a transfer (0 to 1) before its owner has to let the line go: in that
-            time the owner may go on using it.
-    """
-
-    read_hit: float = 1.0
-    rmw_hit: float = 6.0
-    pause: float = 40.0
-    core: float = 8.0
-    near: float = 50.0
-    cross: float = 50.0
-    far: float = 120.0
-    fill: float = 80.0
-    share: float = 10.0
-    invalidate: float = 0.0
-    request: float = 0.2
+    read_hit: float = 1.0  # a read, or a plain store, of a line that the CPU has
+    rmw_hit: float = 6.0  # an atomic read-modify-write of a line that the CPU has to itself
+    pause: float = 40.0  # between two looks of a spin loop
+    core: float = 8.0  # a line from the other hardware thread of the same core
+    near: float = 50.0  # from a core of the same group, which shares a last-level cache
+    cross: float = 50.0  # from another group of the socket; `near` where a socket is one group
+    far: float = 120.0  # from another socket
+    fill: float = 80.0  # from no cache
+    share: float = 10.0  # how long one more reader, who waits for no whole transfer, keeps a line
+    invalidate: float = 0.0  # added to a write for each copy that it has to invalidate
+    request: float = 0.2  # that its owner may go on using the line
 
     def __post_init__(self) -> None:
         for name in COST_NAMES:
@@ -78,65 +48,33 @@ class Costs:
         if not 0 <= self.request <= 1:
             raise UsageError(f"cost request is {self.request:g}: choose 0 to 1, a part of the way")
 
-    def picoseconds(self) -> list[int]:
-        """Whole picoseconds in the order of COST_NAMES, then `request` in parts of 2**20."""
-        ns = [round(getattr(self, name) * PS) for name in COST_NAMES]
-        return [*ns, round(self.request * (1 << 20))]
 
-
-COST_NAMES = (
-    "core",
-    "near",
-    "cross",
-    "far",
-    "read_hit",
-    "rmw_hit",
-    "pause",
-    "fill",
-    "share",
-    "invalidate",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(NamedTuple):
     """Which core, group and socket each CPU is in, all counted over the whole machine."""
 
     core: tuple[int, ...]
     group: tuple[int, ...]
     socket: tuple[int, ...]
 
-    @property
-    def cpus(self) -> int:
-        """How many CPUs there are."""
-        return len(self.core)
-
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
     """CPUs are taken away from their task now and then; whoever waits for that task waits on.
 
-    Attributes:
-        every_ns: Mean time between two, exponential, nanoseconds.
-        for_ns: How long each lasts, nanoseconds.
+    The mean time between two, exponential, and how long each lasts, in nanoseconds.
     """
 
     every_ns: float
     for_ns: float
 
     def __post_init__(self) -> None:
-        check_ns("preemption every", self.every_ns, above=0.0)
+        check_ns("preemption every", self.every_ns, positive=True)
         check_ns("preemption for", self.for_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What happened in one phase of a run.
-
-    Attributes:
-        ns: How long it was, nanoseconds.
-        counts: By name: COUNTS, then the program's own.
-    """
+    """One phase of a run: how long it was, and by name COUNTS and the program's own counters."""
 
     ns: float
     counts: dict[str, int]
@@ -154,12 +92,12 @@ class Phase:
     @property
     def transfers(self) -> int:
         """Lines that came out of another CPU's cache, or whose copies there were invalidated."""
-        names = ("transfers_core", "transfers_near", "transfers_cross", "transfers_far", "upgrades")
-        return sum(self.counts[name] for name in names)
+        return sum(self.counts[name] for name in _MOVED)
 
     def per_op(self, name: str) -> float:
-        """A counter for each operation, or NaN without any."""
-        return self.counts[name] / self.counts["ops"] if self.counts["ops"] else float("nan")
+        """A counter, or "transfers", for each operation; NaN without any."""
+        count = self.transfers if name == "transfers" else self.counts[name]
+        return count / self.counts["ops"] if self.counts["ops"] else float("nan")
 
 
 def simulate(
@@ -174,28 +112,14 @@ def simulate(
     max_ops: int = 0,
     counters: Mapping[str, int] | None = None,
     policy: Policy = "fifo",
-    overtakes: int = 8,
     preemption: Preemption | None = None,
 ) -> list[Phase]:
-    """Run a program on CPUs that share lines.
+    """Run a program on CPUs that share lines, and tell what happened in each phase.
 
-    Args:
-        program: The steps.
-        memory: The words they use.
-        topology: The CPUs; as many as `start` has labels.
-        costs: What things take.
-        start: The label where each CPU begins, shape (cpus,), 1 to 512 of them.
-        phases_ns: Length of each phase, nanoseconds, at least one.
-        seed: Seeds what is random.
-        max_ops: Stop after so many operations; 0 only at the end of the last phase.
-        counters: Names for the program's own counters, by number.
-        policy: Which of those who wait for a line is next: "fifo", or the "nearest" to whoever has
-            it, which overtakes at most `overtakes` times in a row.
-        overtakes: See `policy`.
-        preemption: Whether CPUs are taken away now and then.
-
-    Returns:
-        What happened in each phase.
+    Each of 1 to 512 CPUs begins at its label in `start`. Phases have lengths in nanoseconds; the
+    last one ends early after `max_ops` operations, if that is not 0. The program's own counters get
+    their names by number. Of those who wait for a line the first is next, or the one nearest to
+    whoever has it, which overtakes a bounded number of times.
 
     Raises:
         UsageError: a number is out of range.
@@ -203,70 +127,48 @@ def simulate(
     """
     import numpy as np
 
-    cpus = len(start)
+    cpus, own = len(start), counters or {}
     check_cpus(cpus)
-    if topology.cpus < cpus:
-        raise UsageError(f"{cpus} CPUs of a machine that has {topology.cpus}")
+    if len(topology.core) < cpus:
+        raise UsageError(f"{cpus} CPUs of a machine that has {len(topology.core)}")
     if not phases_ns:
         raise UsageError("phases_ns is empty: give at least one phase")
     for length in phases_ns:
-        check_ns("phase", length, above=0.0)
+        check_ns("phase", length, positive=True)
     if policy not in ("fifo", "nearest"):
         raise UsageError(f"policy {policy!r}: choose fifo or nearest")
     if not 0 <= seed < 1 << 63:
         raise UsageError(f"seed is {seed}: choose 0 to {(1 << 63) - 1}")
     if max_ops < 0:
         raise UsageError(f"max_ops is {max_ops}: choose 0 (no limit) or more")
-    ends = np.cumsum([round(length * PS) for length in phases_ns]).astype(np.int64)
+    from contended.simulate.engine import run  # compiles it once on a machine, and keeps that
+
+    ints = partial(np.array, dtype=np.int64)
+    ends = np.cumsum(ints([round(length * PS) for length in phases_ns]))
     counts = np.zeros((len(ends) + 1, len(COUNTS) + COUNTERS), dtype=np.int64)
     placed = np.zeros((cpus, 8), dtype=np.int64)
-    for column, where in enumerate((topology.core, topology.group, topology.socket)):
+    for column, where in enumerate(topology):
         placed[:, column] = where[:cpus]
-    status, now, phase = engine()(
-        program.assemble(),
-        np.array([program.place(label) for label in start], dtype=np.int64),
-        8 * np.array(memory.line_of, dtype=np.int64),
-        np.array(memory.initial, dtype=np.int64),
-        max(memory.lines, 1),
-        placed.reshape(-1),
-        np.array(costs.picoseconds(), dtype=np.int64),
-        ends,
-        counts,
-        np.array(
-            [
-                seed,
-                max_ops,
-                overtakes if policy == "nearest" else -1,
-                round(preemption.every_ns * PS) if preemption else 0,
-                round(preemption.for_ns * PS) if preemption else 0,
-            ],
-            dtype=np.int64,
-        ),
-    )
+    away = (preemption.every_ns, preemption.for_ns) if preemption else (0, 0)
+    overtakes = OVERTAKES if policy == "nearest" else -1
+    options = ints([seed, max_ops, overtakes, *(round(ns * PS) for ns in away)])
+    steps = program.assemble(), ints([program.place(label) for label in start])
+    words = 8 * ints(memory.line_of), ints(memory.initial)
+    prices = [round(getattr(costs, name) * PS) for name in COST_NAMES]
+    prices.append(round(costs.request * (1 << 20)))
+    places, lines = (placed.reshape(-1), ints(prices)), max(memory.lines, 1)
+    status, now, phase = run(lines, *steps, *words, *places, ends, counts, options)
     if status == 1:
         raise ContendedError("the simulated program is stuck: every CPU waits for another")
     if status == 2:
         raise ContendedError("the simulated program loops without taking any time")
-    starts = [0, *ends[:-1]]
-    names = [*COUNTS, *(f"counter_{i}" for i in range(COUNTERS))]
-    for name, number in (counters or {}).items():
-        names[len(COUNTS) + number] = name
-    used = len(COUNTS), set((counters or {}).values())
+    names = {number: name for name, number in own.items()}
+    columns = dict(enumerate(COUNTS)) | {len(COUNTS) + n: names[n] for n in sorted(names)}
+    borders = [0, *map(int, ends)]
     return [
         Phase(
-            ns=(min(int(ends[i]), int(now)) - int(starts[i])) / PS,
-            counts={
-                name: int(counts[i, k])
-                for k, name in enumerate(names)
-                if k < used[0] or k - used[0] in used[1]
-            },
+            (min(borders[i + 1], now) - borders[i]) / PS,
+            {name: int(counts[i, column]) for column, name in columns.items()},
         )
-        for i in range(min(int(phase) + 1, len(ends)))
+        for i in range(phase + 1)
     ]
-
-
-def engine() -> Any:
-    """The compiled simulator; the first call on a machine compiles it and keeps it on disk."""
-    from contended.simulate.engine import run
-
-    return run

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contended import stats
 from contended.errors import UsageError
@@ -16,23 +15,19 @@ from contended.show.canvas import PALETTE, Plot, canvas, finished, house_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.ticker import Formatter
 
+Law = Callable[[float], float]
+Style = dict[str, Any]
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _LINES = ("-", "--", "-.", ":")
 _INK = "#222222"
 _STEPS = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A published value on a figure.
+class Mark(NamedTuple):
+    """A published value on a figure, lowest and highest in the figure's unit.
 
-    Attributes:
-        label: What it is called.
-        x: Where it stands; None if the report does not say, which makes it a band.
-        low: Lowest published value, in the figure's unit.
-        high: Highest.
+    Without an `x`, because the report does not say where it stands, it is a band.
     """
 
     label: str
@@ -41,18 +36,11 @@ class Mark:
     high: float
 
 
-def mark(figure: Published, name: str, *, place: bool = True) -> Mark:
-    """A published value, with its spread, at the number of workers or CPUs it was measured with.
-
-    Args:
-        figure: The figure.
-        name: The value.
-        place: Whether it belongs to that number; if not, it is a band.
-    """
-    value = figure.value(name)
-    spread = value.plus_minus or 0.0
+def marks(figure: Published, *names: str, place: bool = True) -> tuple[Mark, ...]:
+    """Published values, with their spread, at the number of workers or CPUs, or as bands."""
     at = float(figure.workers or figure.cpus or 0) if place else None
-    return Mark(name, at, value.low - spread, value.high + spread)
+    values = [(figure.value(name), figure.value(name).plus_minus or 0.0) for name in names]
+    return tuple(Mark(value.name, at, value.low - d, value.high + d) for value, d in values)
 
 
 def chart(
@@ -62,7 +50,7 @@ def chart(
     xlabel: str,
     ylabel: str,
     note: str = "",
-    fits: Mapping[str, Callable[[float], float]] | None = None,
+    fits: Mapping[str, Law] | None = None,
     over: Sequence[float] = (),
     dots: Mapping[str, Mapping[float, float]] | None = None,
     marks: Sequence[Mark] = (),
@@ -71,25 +59,14 @@ def chart(
 ) -> Plot:
     """Curves of medians with each seed's point, both axes logarithmic.
 
-    Args:
-        title: The figure's title.
-        lines: By name, by x: the values (of several seeds), all above zero.
-        xlabel: The x axis, with its unit.
-        ylabel: The y axis, with its unit.
-        note: A line under the title.
-        fits: By name: a function of x, drawn thin; of the same name as a line, in its colour.
-        over: Where fits are drawn; default from the lowest to the highest x of the lines.
-        dots: By the name of a line or a fit: single points, by x.
-        marks: Published values.
-        ends: Beyond this x the machine is continued, which is shaded.
-        level: A y that means "no difference".
-
-    Raises:
-        UsageError: nothing to show.
+    The lines have by name, by x, the values of several seeds, all above zero. Laws that were fitted
+    are drawn thin, in the colour of the line of the same name, from the lowest to the highest x of
+    the lines or `over` others; `dots` are single points of a line or a law. Beyond the x where the
+    machine `ends` it is continued, which is shaded, and `level` is a y that means "no difference".
+    Raises UsageError if there is nothing to show.
     """
-    from matplotlib.ticker import LogLocator
-
-    names = list(dict.fromkeys([*lines, *(fits or {}), *(dots or {})]))
+    fits, dots = fits or {}, dots or {}
+    names = list(dict.fromkeys([*lines, *fits, *dots]))
     xs = sorted({x for line in lines.values() for x in line} | set(over))
     if not names or not xs:
         raise UsageError("nothing to plot: give a line, or a law and where to draw it")
@@ -98,135 +75,73 @@ def chart(
         axes.set_xscale("log", base=2 if lines else 10)
         axes.set_yscale("log")
         for i, name in enumerate(names):
-            colour = PALETTE[i % len(PALETTE)]
+            colour, marker = PALETTE[i % len(PALETTE)], _MARKERS[i % len(_MARKERS)]
+            solid: Style = {"color": colour, "linestyle": _LINES[i % len(_LINES)], "linewidth": 1.6}
+            hollow: Style = {"color": colour, "linestyle": "none", "marker": marker}
+            hollow["markerfacecolor"] = "none"
             if name in lines:
-                line = {x: list(values) for x, values in lines[name].items() if values}
-                axes.plot(
-                    list(line),
-                    [stats.median(values) for values in line.values()],
-                    color=colour,
-                    linestyle=_LINES[i % len(_LINES)],
-                    marker=_MARKERS[i % len(_MARKERS)],
-                    markersize=4.5,
-                    linewidth=1.6,
-                    label=name,
-                )
+                line = {x: values for x, values in lines[name].items() if values}
+                medians = [stats.median(values) for values in line.values()]
+                axes.plot(list(line), medians, marker=marker, markersize=4.5, label=name, **solid)
                 seeds = [(x, value) for x, values in line.items() for value in values]
-                axes.plot(
-                    [x for x, _ in seeds],
-                    [value for _, value in seeds],
-                    color=colour,
-                    linestyle="none",
-                    marker=_MARKERS[i % len(_MARKERS)],
-                    markersize=6.5,
-                    markerfacecolor="none",
-                    alpha=0.6,
-                )
-            if fits and name in fits:
+                axes.plot(*zip(*seeds, strict=True), markersize=6.5, alpha=0.6, **hollow)
+            if name in fits:
                 at = [xs[0] * (xs[-1] / xs[0]) ** (k / _STEPS) for k in range(_STEPS + 1)]
+                thin: Style = {"color": colour, "linestyle": ":", "linewidth": 1.1}
                 axes.plot(
-                    at,
-                    [fits[name](x) for x in at],
-                    color=colour,
-                    linestyle=":" if lines else _LINES[i % len(_LINES)],
-                    linewidth=1.1 if lines else 1.6,
-                    label=None if lines else name,
+                    at, list(map(fits[name], at)), **thin if lines else solid | {"label": name}
                 )
-            if dots and name in dots:
-                axes.plot(
-                    list(dots[name]),
-                    list(dots[name].values()),
-                    color=colour,
-                    linestyle="none",
-                    marker=_MARKERS[i % len(_MARKERS)],
-                    markersize=6,
-                    markerfacecolor="none",
-                )
+            if name in dots:
+                axes.plot(list(dots[name]), list(dots[name].values()), markersize=6, **hollow)
         if lines and fits:
             axes.plot([], [], color=_INK, linestyle=":", linewidth=1.1, label="USL fit")
         if level is not None:
             axes.axhline(level, color=_INK, linewidth=0.8)
         _draw_marks(axes, marks, xs)
         if ends is not None and ends < xs[-1]:
-            axes.axvspan(
-                ends,
-                xs[-1],
-                color="#999999",
-                alpha=0.16,
-                linewidth=0,
-                label="past the machine's size",
-            )
+            shade: Style = {"color": "#999999", "alpha": 0.16, "linewidth": 0}
+            axes.axvspan(ends, xs[-1], label="past the machine's size", **shade)
         axes.set_xlim(xs[0], xs[-1])
-        if lines:
-            ticks = [x for x in xs if float(x).is_integer() and int(x) & (int(x) - 1) == 0]
-            axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
-            axes.minorticks_off()
         axes.set_xlabel(xlabel)
         axes.set_ylabel(f"{ylabel}\nlog scale")
-        low, high = axes.get_ylim()
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
-        axes.yaxis.set_major_formatter(_formatter())
-        axes.yaxis.set_minor_formatter("")
-        if not lines:
-            axes.xaxis.set_major_formatter(_formatter())
+        _ticks(axes, [x for x in xs if math.log2(x).is_integer()] if lines else None)
         axes.grid(axis="y", alpha=0.3)
         handles, labels = axes.get_legend_handles_labels()
-        widest = max(map(len, labels))
-        figure.legend(
-            handles,
-            labels,
-            loc="outside lower center",
-            ncols=max(1, min(len(labels), 72 // (widest + 8))),
-            frameon=False,
-        )
-    return finished(figure, _words(title, note, lines, fits, marks, xs, ylabel, xlabel))
+        columns = max(1, min(len(labels), 72 // (max(map(len, labels)) + 8)))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    said = _words(lines, fits, marks, xs)
+    return finished(figure, f"{title}, {note}. {ylabel} against {xlabel}. {said}.")
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark], xs: Sequence[float]) -> None:
     label: str | None = "published"
+    words: Style = {"textcoords": "offset points", "fontsize": 8.5, "color": _INK}
+    star: Style = {"color": _INK, "marker": "*", "linestyle": "none"}
     for mark in marks:
-        middle = (mark.low * mark.high) ** 0.5
         if mark.x is None:
             axes.axhspan(mark.low, mark.high, color=_INK, alpha=0.25, linewidth=0, label=label)
-            axes.annotate(
-                mark.label,
-                (0.01, mark.high),
-                (0, 2),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                fontsize=8.5,
-                color=_INK,
-            )
+            where = ("axes fraction", "data")
+            axes.annotate(mark.label, (0.01, mark.high), (0, 2), xycoords=where, **words)
         else:
-            axes.errorbar(
-                [mark.x],
-                [middle],
-                yerr=[[middle - mark.low], [mark.high - middle]],
-                color=_INK,
-                marker="*",
-                markersize=12,
-                linestyle="none",
-                capsize=3,
-                zorder=5,
-            )
-            axes.plot([], [], color=_INK, marker="*", markersize=11, linestyle="none", label=label)
+            middle = (mark.low * mark.high) ** 0.5
+            ends = [[middle - mark.low], [mark.high - middle]]
+            axes.errorbar([mark.x], [middle], yerr=ends, markersize=12, capsize=3, zorder=5, **star)
+            axes.plot([], [], markersize=11, label=label, **star)
             right = mark.x > xs[-1] * (xs[0] / xs[-1]) ** 0.2  # no room behind it
             axes.annotate(
                 mark.label,
                 (mark.x, middle),
                 (-8 if right else 8, -3),
-                textcoords="offset points",
                 ha="right" if right else "left",
-                fontsize=8.5,
-                color=_INK,
                 zorder=6,
                 bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.8},
+                **words,
             )
         label = None
 
 
-def _formatter() -> Formatter:
-    from matplotlib.ticker import FuncFormatter
+def _ticks(axes: Axes, places: Sequence[float] | None) -> None:
+    from matplotlib.ticker import LogLocator
 
     def text(value: float, _: object) -> str:
         for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -234,85 +149,65 @@ def _formatter() -> Formatter:
                 return f"{value / size:g}{letter}"
         return f"{value:g}"
 
-    return FuncFormatter(text)
+    if places is not None:
+        axes.set_xticks(places, [f"{x:g}" for x in places])
+        axes.minorticks_off()
+    else:
+        axes.xaxis.set_major_formatter(text)
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
+    axes.yaxis.set_major_formatter(text)
+    axes.yaxis.set_minor_formatter("")
 
 
 def _words(
-    title: str,
-    note: str,
     lines: Mapping[str, Mapping[float, Sequence[float]]],
-    fits: Mapping[str, Callable[[float], float]] | None,
+    fits: Mapping[str, Law],
     marks: Sequence[Mark],
     xs: Sequence[float],
-    ylabel: str,
-    xlabel: str,
 ) -> str:
-    said = []
+    shown: dict[str, dict[float, float]] = {}
     for name, line in lines.items():
-        picked = [x for x in xs if line.get(x)]
-        shown = (
-            picked if len(picked) <= 5 else [picked[k * (len(picked) - 1) // 4] for k in range(5)]
-        )
-        values = ", ".join(f"{number(stats.median(line[x]), 3)} at {x:g}" for x in shown)
-        said.append(f"{name}: {values}")
+        there = [x for x in xs if line.get(x)]
+        picked = there if len(there) <= 5 else [there[k * (len(there) - 1) // 4] for k in range(5)]
+        shown[name] = {x: stats.median(line[x]) for x in picked}
     if not lines:
-        for name, law in (fits or {}).items():
-            values = ", ".join(f"{number(law(x), 3)} at {x:g}" for x in (xs[0], xs[-1]))
-            said.append(f"{name}: {values}")
+        shown = {name: {x: law(x) for x in (xs[0], xs[-1])} for name, law in fits.items()}
+    said = [
+        f"{name}: {', '.join(f'{number(value, 3)} at {x:g}' for x, value in values.items())}"
+        for name, values in shown.items()
+    ]
     for mark in marks:
-        value = number(mark.low, 3)
-        if number(mark.high, 3) != value:
-            value = f"{value} to {number(mark.high, 3)}"
+        value = " to ".join(dict.fromkeys((number(mark.low, 3), number(mark.high, 3))))
         at = "" if mark.x is None else f" at {mark.x:g}"
         said.append(f"published, {mark.label}: {value}{at}")
-    return f"{title}, {note}. {ylabel} against {xlabel}. {'. '.join(said)}."
+    return ". ".join(said)
 
 
 def law(
     title: str,
-    formulas: Mapping[str, Callable[[float], float]],
+    formulas: Mapping[str, Law],
     counted: Mapping[str, Mapping[float, float]],
     sizes: Sequence[float],
-    *,
-    xlabel: str,
-    ylabel: str,
-    marks: Sequence[Mark] = (),
+    **words: Any,
 ) -> Plot:
-    """Closed forms of step counts carried past what was counted, and what was counted.
+    """Closed forms of step counts, over ascending sizes, and what was counted, by size.
 
-    Args:
-        title: The figure's title.
-        formulas: By name: the steps at a size.
-        counted: By the same names: the steps that the model counted, by size.
-        sizes: Where the formulas are drawn, ascending.
-        xlabel: The size, in words.
-        ylabel: The steps, in words.
-        marks: Published points.
-
-    Raises:
-        UsageError: a name of `counted` has no formula.
+    The labels and marks are those of `chart`. Raises UsageError if something was counted that has
+    no formula.
     """
     for name in counted:
         if name not in formulas:
             raise UsageError(f"{name!r} was counted but has no formula")
-    return chart(
-        title,
-        {},
-        fits=formulas,
-        over=sizes,
-        dots=counted,
-        marks=marks,
-        xlabel=xlabel,
-        ylabel=ylabel,
-        note="lines: closed forms; points: counted by the model",
-    )
+    note = "lines: closed forms; points: counted by the model"
+    return chart(title, {}, fits=formulas, over=sizes, dots=counted, note=note, **words)
 
 
-def off(formula: Callable[[float], float], counted: Mapping[float, float]) -> float:
+def off(formula: Law, counted: Mapping[float, float]) -> float:
     """The largest relative difference between a closed form and counts."""
     return max(abs(formula(n) / steps - 1) for n, steps in counted.items())
 
 
-def exponent(formula: Callable[[float], float], at: float) -> float:
+def exponent(formula: Law, at: float) -> float:
     """The power of the size with which a closed form grows, from a size to its double."""
     return math.log2(formula(2 * at) / formula(at))

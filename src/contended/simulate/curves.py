@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""A workload's curves against the number of CPUs: recorded sweeps, fits, figures, a knob to turn.
-
-A simulation gives the same digits everywhere, so nobody has to trust a recorded sweep:
-`Curve.again` simulates points of it anew and compares.
-"""
+"""A workload against the number of CPUs: recorded sweeps, fits, figures, a knob to turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contended import stats
 from contended.errors import UsageError
 from contended.measure.results import number
 from contended.show.canvas import Plot
 from contended.show.table import Table
+from contended.show.widget import with_widget
 from contended.simulate import machines
 from contended.simulate.chart import Mark, chart
-from contended.simulate.machines import Machine
 from contended.simulate.workload import Row, Scenario, Workload
 
 if TYPE_CHECKING:
@@ -26,66 +23,55 @@ if TYPE_CHECKING:
 
 CPUS = (1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 SEEDS = 5
+LIVE_CPUS = (1, 4, 8, 16, 32, 80, 192, 512)
 _LIVE_LENGTH = 0.3
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a figure: a variant in one of its workload's phases, and its name."""
+class Series(NamedTuple):
+    """What a figure draws as one line: a variant in one of its workload's phases, and its name."""
 
     variant: str
-    phase: str
-    label: str
+    phase: str = "run"
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name in the figure."""
+        return self.name or self.variant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Knob:
+class Knob(NamedTuple):
     """What a reader can turn, and the rougher simulation that answers at once.
 
-    Attributes:
-        label: What it is, and in which unit.
-        rows: Rows of a variant on a machine, for CPUs, at a setting; None is the usual one.
-        factor: Whether it is a factor from an eighth to eight, or a part of 1; the usual setting
-            of a factor is 1, and a part starts at 0.
-        machine: Whether the machine can be chosen, too.
+    It gives a workload's options at a setting; None is the usual one.
     """
 
-    label: str
-    rows: Callable[[str, Machine, int, float | None], list[Row]]
-    factor: bool = True
-    machine: bool = True
+    label: str  # with its unit
+    options: Callable[[float | None], dict[str, Any]]
+    factor: bool = True  # from an eighth to eight, usually 1; or else a part of 1, from 0 on
+    machine: bool = True  # whether that can be chosen, too
 
 
 def times(scenario: Scenario, name: str) -> Knob:
     """A knob for the length of some private work of a scenario, whose phases are shortened."""
 
-    def rows(variant: str, box: Machine, cpus: int, amount: float | None) -> list[Row]:
-        work = {name: (1.0 if amount is None else amount) * scenario.works[name].value}
-        seen = scenario.run(variant, box, cpus, work=work, length=_LIVE_LENGTH)
-        return [scenario.row(variant, box, cpus, 0, phase, what) for phase, what in seen.items()]
+    def options(amount: float | None) -> dict[str, Any]:
+        changed = (1.0 if amount is None else amount) * scenario.works[name].value
+        return {"work": {name: changed}, "length": _LIVE_LENGTH}
 
-    return Knob(label=f"{name}, times", rows=rows)
+    return Knob(f"{name}, times", options)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Sweep:
-    """What a chapter's figure is made of.
-
-    Attributes:
-        workload: What is simulated.
-        machine: Name of the machine.
-        lines: What is drawn.
-        unit: "operations/s" of all CPUs together, or "ms" for one operation.
-        knob: What the reader can turn.
-        marks: The published points that belong on the figure, in its unit.
-    """
+    """What a chapter's figure is made of: lines, a knob to turn, and published points."""
 
     workload: Workload
     machine: str
-    lines: tuple[Line, ...]
-    unit: str = "operations/s"
+    lines: tuple[Series, ...]
     knob: Knob
-    marks: Callable[[], tuple[Mark, ...]] = tuple
+    marks: tuple[Mark, ...] = ()
+    unit: str = "operations/s"  # of all CPUs together, or "ms" for one operation
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -101,33 +87,24 @@ class Sweep:
         )
 
     def now(self, cpus: Sequence[int], *, machine: str = "", amount: float | None = None) -> Curve:
-        """A rougher sweep, made now: one seed, and less of it.
-
-        Args:
-            cpus: How many, 1 to 512 each.
-            machine: Name of the machine; default the figure's.
-            amount: Where the knob stands; default the usual setting.
-        """
+        """A rougher sweep, made now, by default as the figure's: one seed, and less of it."""
         import pandas as pd  # slow to import
 
-        box = machines.get(machine or self.machine)
-        rows = [
-            row
-            for variant in self.variants
-            for n in cpus
-            for row in self.knob.rows(variant, box, n, amount)
-        ]
-        return Curve(replace(self, machine=box.name), pd.DataFrame(rows))
+        place = machine or self.machine
+        rows: list[Row] = []
+        for variant, n in product(self.variants, cpus):
+            rows += self.workload.rows(variant, place, n, 0, **self.knob.options(amount))
+        return Curve(replace(self, machine=place), pd.DataFrame(rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A sweep and its rows, see `Workload.frame`."""
+    """A sweep and its rows, see `Workload.rows`."""
 
     sweep: Sweep
     frame: pd.DataFrame
 
-    def values(self, line: Line, cpus: int, what: str = "") -> list[float]:
+    def values(self, line: Series, cpus: int, what: str = "") -> list[float]:
         """A column's values over the seeds; by default the sweep's own, in its unit."""
         f = self.frame
         rows = f[(f.variant == line.variant) & (f.phase == line.phase) & (f.cpus == cpus)]
@@ -135,24 +112,15 @@ class Curve:
             return [float(value) / 1e6 for value in rows["ns_per_op"]]
         return [float(value) for value in rows[what or "ops_per_s"]]
 
-    def line(self, label: str) -> Line:
-        """The line of that name.
-
-        Raises:
-            UsageError: there is none; the message lists those there are.
-        """
-        for line in self.sweep.lines:
-            if line.label == label:
-                return line
-        known = ", ".join(line.label for line in self.sweep.lines)
-        raise UsageError(f"no line {label!r}; choose one of: {known}")
+    def line(self, label: str) -> Series:
+        """The line of that name; raises UsageError if there is none."""
+        lines = {line.label: line for line in self.sweep.lines}
+        if label not in lines:
+            raise UsageError(f"no line {label!r}; choose one of: {', '.join(lines)}")
+        return lines[label]
 
     def at(self, label: str, cpus: int, what: str = "") -> float:
-        """The median over the seeds.
-
-        Raises:
-            UsageError: no such line, or these CPUs were not simulated.
-        """
+        """The median over the seeds; raises UsageError if these CPUs were not simulated."""
         found = self.values(self.line(label), cpus, what)
         if not found:
             there = ", ".join(map(str, self.cpus))
@@ -169,9 +137,8 @@ class Curve:
 
         The law knows nothing of sockets that are added; what it says of them is drawn as well.
         """
-        line = self.line(label)
-        inside = [n for n in self.cpus if n <= machines.get(self.sweep.machine).cpus]
-        rows = [(n, value) for n in inside for value in self.values(line, n)]
+        line, size = self.line(label), machines.get(self.sweep.machine).cpus
+        rows = [(n, value) for n in self.cpus if n <= size for value in self.values(line, n)]
         return stats.usl_fit([n for n, _ in rows], [value for _, value in rows])
 
     def fits(self) -> Table:
@@ -187,25 +154,26 @@ class Curve:
         return Table("The Universal Scalability Law, fitted as far as the machine goes", head, rows)
 
     def again(self, label: str, cpus: int, seed: int = 0) -> bool:
-        """Simulate a point anew: does each digit agree with the record?"""
-        line = self.line(label)
-        f = self.frame
+        """Simulate a point anew: does each digit agree, so that nobody has to trust the record?"""
+        line, f = self.line(label), self.frame
         kept = f[(f.variant == line.variant) & (f.cpus == cpus) & (f.seed == seed)]
         now = self.sweep.workload.rows(line.variant, self.sweep.machine, cpus, seed)
+        # a column that this workload lacks, or a share of nothing, is NaN: it differs from itself
         return len(kept) == len(now) and all(
-            _equal(row, old) for row, old in zip(now, kept.to_dict("records"), strict=True)
+            old[key] == value or (value != value and old[key] != old[key])
+            for row, old in zip(now, kept.to_dict("records"), strict=True)
+            for key, value in row.items()
         )
 
     def plot(self, title: str) -> Plot:
         """The curves, the fits where throughput is shown, and the published points."""
-        box = machines.get(self.sweep.machine)
+        box, lines = machines.get(self.sweep.machine), self.sweep.lines
         throughput = self.sweep.unit != "ms"
-        lines = self.sweep.lines
         return chart(
             title,
             {line.label: {float(n): self.values(line, n) for n in self.cpus} for line in lines},
             fits={line.label: self.fit(line.label).predict for line in lines if throughput},
-            marks=self.sweep.marks(),
+            marks=self.sweep.marks,
             xlabel="CPUs",
             ylabel="operations/s, all CPUs" if throughput else "one umount (ms)",
             note=f"simulated: {box.title}" if throughput else "simulated: a tick each millisecond",
@@ -213,8 +181,42 @@ class Curve:
         )
 
 
-def _equal(row: Row, old: Mapping[Any, Any]) -> bool:
-    # a column that this workload lacks, or a share of nothing, is NaN, which differs from itself
-    return all(
-        old[key] == value or (value != value and old[key] != old[key]) for key, value in row.items()
-    )
+@dataclass(frozen=True, slots=True)
+class Slider:
+    """In JupyterLab the knobs simulate anew with each change.
+
+    In a page of the book, and where ipywidgets is missing, the figure stands still.
+    """
+
+    sweep: Sweep
+    title: str
+
+    def figure(self, machine: str = "", amount: float | None = None) -> Plot:
+        """What the knobs show, see `Sweep.now`."""
+        return self.sweep.now(LIVE_CPUS, machine=machine, amount=amount).plot(self.title)
+
+    def widget(self) -> Any:
+        """The knobs above the figure, as an ipywidgets box."""
+        import ipywidgets as widgets  # an extra, and of use in JupyterLab only
+
+        knob = self.sweep.knob
+        style = {"style": {"description_width": "12em"}}
+        picture = widgets.HTML(self.figure()._repr_html_())
+        if knob.factor:
+            amount = widgets.FloatLogSlider(1.0, base=2, min=-3, max=3, step=0.5, **style)
+        else:
+            amount = widgets.FloatSlider(0.0, min=0.0, max=1.0, step=0.05, **style)
+        amount.description, amount.continuous_update = knob.label, False
+        machine = widgets.Dropdown(options=machines.names(), value=self.sweep.machine, **style)
+        machine.description = "machine"
+
+        def changed(_: object) -> None:
+            picture.value = self.figure(machine.value, amount.value)._repr_html_()
+
+        shown = [machine, amount] if knob.machine else [amount]
+        for each in shown:
+            each.observe(changed, names="value")
+        return widgets.VBox([*shown, picture])
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return with_widget(dict(self.figure()._repr_mimebundle_()), self.widget)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: MIT
 """The compiled part of the simulator: one loop over events, in numba's subset of Python.
 
-Only `contended.simulate.caches` calls it, and explains what it does; nothing else imports it,
-because importing numba takes longer than most commands.
+Only `caches` imports it, when it simulates, and explains it: importing numba takes long.
 """
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -65,54 +64,25 @@ from contended.simulate.lines import (
     take,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
-
 THINK, READ, ADD, CAS, SWAP, WRITE, SPIN, BRANCH, ALU, COUNT, DONE, HALT = range(12)
 IDLE_STEPS = 100_000
 
 
-def run(
-    program: Ints,
-    entry: Ints,
-    line_of: Ints,
-    initial: Ints,
-    n_lines: int,
-    place: Ints,
-    cost: Ints,
-    ends: Ints,
-    counts: Ints,
-    options: Ints,
-) -> tuple[int, int, int]:
-    """Simulate; see `contended.simulate.caches.simulate`.
+def run(n_lines: int, *given: Any) -> tuple[int, int, int]:
+    """Simulate, from what `contended.simulate.caches.simulate` hands over; counts are filled in.
 
-    The arrays are made here and handed over by address: numba would check each index for being
-    negative and count references to the arrays, which is more work than the simulation.
-
-    Returns:
-        (0 done, 1 stuck or 2 looping), the time in picoseconds, the phase reached.
+    The arrays are handed on by address: numba would check each index for being negative and count
+    references to the arrays, which is more work than the simulation. What comes back is 0 for done,
+    1 for stuck or 2 for looping, the time in picoseconds, and the phase reached.
     """
-    n = len(entry)
+    n, last = len(given[1]), len(given[6])
     leaves = 1 << (n - 1).bit_length()
     sizes = 8 * n_lines, 8 * (n_lines + 2 * n), 8 * n_lines, 8 * n, 16 * n, n
-    arrays = (
-        program,
-        entry,
-        line_of,
-        initial.copy(),
-        place,
-        cost,
-        ends,
-        counts,
-        options,
-        np.full(2 * leaves, NEVER, dtype=np.int64),
-        *(np.zeros(size, dtype=np.int64) for size in sizes),
-    )
+    tree = np.full(2 * leaves, NEVER, dtype=np.int64)
+    arrays = *given, tree, *(np.zeros(size, dtype=np.int64) for size in sizes)
     assert all(each.dtype == np.int64 and each.flags.c_contiguous for each in arrays)
     where = np.array([array.ctypes.data for array in arrays], dtype=np.int64)
-    status, now, phase = _run(n, leaves, n_lines, len(ends), where.ctypes.data)
+    status, now, phase = _run(n, leaves, n_lines, last, where.ctypes.data)
     return int(status), int(now), int(phase)
 
 

@@ -1,56 +1,39 @@
 # SPDX-License-Identifier: MIT
 """How long a grace period is: RCU's normal and expedited one, against CPUs and their readers.
 
-A grace period is over when every CPU has passed through a quiescent state. The normal one asks
-nobody: a kthread looks at the CPUs a few ticks after it began, and again after as many. An idle
-CPU counts as quiescent when it is looked at; a busy one is at the first tick that does not hit a
-reader. The expedited one interrupts each CPU, one after the other, and waits for the answers.
-
-Times and chance are whole numbers, and a mean is their exact sum divided once, rounded to the
-nearest float: the same seed gives the same digits everywhere.
+For the normal one a kthread looks at the CPUs a few ticks after it began. An idle CPU is quiescent
+when it is looked at, a busy one at the first tick that does not hit a reader. The expedited one
+interrupts each CPU, one after the other. Times and chance are whole numbers, and a mean is their
+exact sum divided once: the same seed gives the same digits everywhere.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from contended.errors import UsageError
-from contended.simulate.machines import Parameter, Source
+from contended.simulate.machines import Parameter
 from contended.simulate.program import check_cpus, check_ns
 
-SOURCE = Source(
-    key="mckenney2013fqs",
-    title="P. E. McKenney, Linux commit 026ad2835ce6, rcu: Drive quiescent-state-forcing delay "
-    "from HZ: 1 to 3 jiffies by HZ, and one more for each 256 CPUs",
-    url="https://git.zx2c4.com/linux-dev/commit/?id=026ad2835ce6202069e7aa0b11f5f1be4de34550",
-)
+SOURCE = "mckenney2013fqs"  # 1 to 3 ticks by HZ, and one more for each 256 CPUs
 DRAWS = 200
+_64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rcu:
-    """What decides how long a grace period takes.
+    """What decides how long a grace period takes; all times are means."""
 
-    Attributes:
-        hz: Timer ticks in a second: 100, 250, 300 or 1000.
-        busy: The part of the CPUs that is not idle, 0 to 1.
-        reader_us: Mean length of a read-side section on a busy CPU, microseconds, exponential.
-        reading: The part of a busy CPU's time that it spends in such sections.
-        underway: How likely a grace period is already under way, which does not count for who
-            comes now: they wait for its end, and then for a whole one.
-        wake_us: Mean delay of each wake-up of a kthread, microseconds.
-        interrupt_us: An expedited grace period's cost for each CPU, one after the other.
-        call_us: Everything else that the umount command does, microseconds.
-    """
-
-    hz: int = 1000
-    busy: float = 0.2
-    reader_us: float = 5.0
-    reading: float = 0.3
+    hz: int = 1000  # timer ticks in a second: 100, 250, 300 or 1000
+    busy: float = 0.2  # the part of the CPUs that is not idle
+    reader_us: float = 5.0  # of a read-side section on a busy CPU, exponential
+    reading: float = 0.3  # the part of a busy CPU's time that it spends in such sections
+    # How likely a grace period is already under way, which does not count for who comes now: they
+    # wait for its end, and then for a whole one.
     underway: float = 0.5
-    wake_us: float = 50.0
-    interrupt_us: float = 2.0
-    call_us: float = 3000.0
+    wake_us: float = 50.0  # of each wake-up of a kthread, exponential
+    interrupt_us: float = 2.0  # an expedited grace period's for each CPU, one after the other
+    call_us: float = 3000.0  # of everything else that the umount command does
 
     def __post_init__(self) -> None:
         if self.hz not in (100, 250, 300, 1000):
@@ -66,19 +49,15 @@ class Rcu:
         return 1 + (self.hz > 250) + (self.hz > 500) + cpus // 256
 
 
+_CALL = "the deferred variants' own published time: what is left without a wait"
 PARAMETERS = {
-    "hz": Parameter(basis="assumed", source="1000 a second; 250 is common", low=250, high=1000),
-    "wait_ticks": Parameter(basis="cited", source=SOURCE.key, low=1, high=3),
-    "busy": Parameter(basis="assumed", source="it does little else", low=0.0, high=1.0),
-    "reading": Parameter(basis="assumed", source="part of busy time", low=0.0, high=0.9),
-    "underway": Parameter(basis="assumed", source="other users of RCU", low=0.0, high=1.0),
-    "wake_us": Parameter(basis="assumed", source="kthreads compete for CPUs", low=5.0, high=1000.0),
-    "call_us": Parameter(
-        basis="cited",
-        source="the deferred variants' own published time: what is left without a wait",
-        low=2900.0,
-        high=3200.0,
-    ),
+    "hz": Parameter("assumed", "1000 a second; 250 is common", 250, 1000),
+    "wait_ticks": Parameter("cited", SOURCE, 1, 3),
+    "busy": Parameter("assumed", "it does little else", 0.0, 1.0),
+    "reading": Parameter("assumed", "part of busy time", 0.0, 0.9),
+    "underway": Parameter("assumed", "other users of RCU", 0.0, 1.0),
+    "wake_us": Parameter("assumed", "kthreads compete for CPUs", 5.0, 1000.0),
+    "call_us": Parameter("cited", _CALL, 2900.0, 3200.0),
 }
 
 
@@ -108,9 +87,6 @@ class _Chance:
             if n % 2:
                 return whole * mean + (mean * first >> 53)
             whole += 1
-
-
-_64 = (1 << 64) - 1
 
 
 def normal_ns(rcu: Rcu, cpus: int, chance: _Chance) -> int:
@@ -154,58 +130,24 @@ def expedited_ns(rcu: Rcu, cpus: int, chance: _Chance) -> int:
     return latest + chance.exponential(round(rcu.wake_us * 1000))
 
 
-def umount_ns(rcu: Rcu, variant: str, cpus: int, chance: _Chance) -> int:
-    """How long one lazy umount takes its caller, nanoseconds."""
-    call = round(rcu.call_us * 1000)
-    if variant == "before":
-        return call + wait_ns(rcu, cpus, chance)
-    if variant == "expedited":
-        return call + expedited_ns(rcu, cpus, chance)
-    return call
-
-
-def umounts_ms(
-    variant: str, cpus: int, *, rcu: Rcu | None = None, seed: int = 0, draws: int = DRAWS
-) -> list[float]:
-    """Lazy umounts, one after the other.
-
-    Args:
-        variant: "before", "expedited", "call-rcu" or "no-wait".
-        cpus: CPUs of the machine, 1 to 512.
-        rcu: What decides; default a mostly idle machine.
-        seed: Seeds what is random.
-        draws: How many.
-
-    Returns:
-        Milliseconds of each, shape (draws,).
-    """
-    return [ns / 1e6 for ns in umounts_ns(variant, cpus, rcu=rcu, seed=seed, draws=draws)]
-
-
 def umounts_ns(
     variant: str, cpus: int, *, rcu: Rcu | None = None, seed: int = 0, draws: int = DRAWS
 ) -> list[int]:
-    """As `umounts_ms`, in whole nanoseconds: what sums and means are made of.
+    """Nanoseconds of so many lazy umounts on 1 to 512 CPUs, one after the other.
 
-    Python 3.12 and later compensate in `sum` what adding up floats loses, older ones do not.
+    With "before" and "expedited" the caller waits, with any other variant nobody does. The numbers
+    are whole: Python 3.12 and later compensate in `sum` what adding up floats loses, older ones do
+    not.
     """
     check_cpus(cpus)
-    chance = _Chance(seed)
-    chosen = rcu or Rcu()
-    return [umount_ns(chosen, variant, cpus, chance) for _ in range(draws)]
+    chance, chosen = _Chance(seed), rcu or Rcu()
+    call = round(chosen.call_us * 1000)
+    wait = {"before": wait_ns, "expedited": expedited_ns}.get(variant)
+    return [call + (wait(chosen, cpus, chance) if wait else 0) for _ in range(draws)]
 
 
-def sources() -> list[tuple[str, float, str, Parameter]]:
-    """What a grace period's length rests on: name, usual value, unit, and where it comes from."""
-    rcu = Rcu()
-    units = {"hz": "1/s", "wait_ticks": "ticks", "busy": "part", "reading": "part"}
-    units["underway"] = "part"
-    return [
-        (
-            name,
-            rcu.wait_ticks(1) if name == "wait_ticks" else getattr(rcu, name),
-            units.get(name, "us"),
-            where,
-        )
-        for name, where in PARAMETERS.items()
-    ]
+def sources() -> list[tuple[str, float, Parameter]]:
+    """What a grace period's length rests on: name, usual value, and where that comes from."""
+    usual = Rcu()
+    values = {**asdict(usual), "wait_ticks": usual.wait_ticks(1)}
+    return [(name, values[name], where) for name, where in PARAMETERS.items()]

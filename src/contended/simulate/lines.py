@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the engine does to lines, queues and chance, in numba's subset of Python.
-
-Arrays stand for objects here: a row of `lines` is a line, a row of `cpu` a CPU.
-"""
+"""What the engine does to lines, queues and chance: a row of `lines` is a line, of `cpu` a CPU."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Locks as steps for the simulator: test-and-set, ticket, queued, and the lockref built on one.
-
-The three spin locks are those of `csrc/locks.h`, and the lockref is that of `lib/lockref.c`: a
-lock in the lower half of a word and a count in the upper, changed by one compare-and-exchange as
-long as nobody holds the lock.
-"""
+"""Locks as steps for the simulator: the spin locks of `csrc/locks.h`, and `lib/lockref.c`'s."""
 
 from __future__ import annotations
 
@@ -29,13 +24,10 @@ _OLD, _NEW, _TRIES, _A, _B, _C = 6, 7, 8, 9, 10, 11
 
 @dataclass(slots=True)
 class Lock:
-    """A spin lock of some kind in the lower half of a word.
+    """A spin lock in the lower half of a word; a queue's places are laid out in `memory`.
 
-    Attributes:
-        kind: "test-and-set" goes to whoever is first, "ticket" and "queued" are served in turn;
-            with "queued" each waiter watches a line of its own.
-        memory: Where a queue's places are laid out.
-        word: The word.
+    "test-and-set" goes to whoever is first, "ticket" and "queued" are served in turn; with
+    "queued" each waiter watches a line of its own.
     """
 
     kind: Kind
@@ -49,51 +41,35 @@ class Lock:
 
     def acquire(self, p: Program) -> None:
         """Put down the steps that take the lock."""
-        if self.kind == "test-and-set":
-            self._acquire_test_and_set(p)
-        elif self.kind == "ticket":
-            self._acquire_ticket(p)
-        else:
+        if self.kind == "queued":
             self._acquire_queued(p)
+        elif self.kind == "ticket":
+            p.add(self.word, 1 << 16, to=_A, mask=LOCK)
+            p.alu("shr", _A, number=16)
+            p.alu("and", _A, number=_HELD)
+            p.spin(self.word, "==", _A, mask=_HELD)
+        else:
+            again, got = p.fresh(2)
+            p.alu("set", _B, number=1)
+            p.label(again)
+            p.swap(self.word, _B, to=_A, mask=LOCK)
+            p.branch(_A, "==", 0, got, mask=LOCK)
+            p.spin(self.word, "==", mask=LOCK)
+            p.jump(again)
+            p.label(got)
 
     def release(self, p: Program) -> None:
         """Put down the steps that give it back."""
-        if self.kind == "test-and-set":
-            p.write(self.word, ZERO, mask=LOCK)
-        elif self.kind == "ticket":
+        if self.kind == "ticket":
             p.add(self.word, 1, mask=_HELD)
         else:
-            p.write(self.word, ZERO, mask=_HELD)
-
-    def branch_if_free(self, p: Program, register: int, to: str) -> None:
-        """Go on at a label if the word in a register says that nobody holds or awaits the lock."""
-        if self.kind != "ticket":
-            p.branch(register, "==", 0, to, mask=LOCK)
-            return
-        p.alu("copy", _A, register)
-        p.alu("shr", _A, number=16)
-        p.alu("minus", _A, register)
-        p.branch(_A, "==", 0, to, mask=_HELD)
-
-    def _acquire_test_and_set(self, p: Program) -> None:
-        again, got = p.fresh(), p.fresh()
-        p.alu("set", _B, number=1)
-        p.label(again)
-        p.swap(self.word, _B, to=_A, mask=LOCK)
-        p.branch(_A, "==", 0, got, mask=LOCK)
-        p.spin(self.word, "==", mask=LOCK)
-        p.jump(again)
-        p.label(got)
-
-    def _acquire_ticket(self, p: Program) -> None:
-        p.add(self.word, 1 << 16, to=_A, mask=LOCK)
-        p.alu("shr", _A, number=16)
-        p.alu("and", _A, number=_HELD)
-        p.spin(self.word, "==", _A, mask=_HELD)
+            p.write(self.word, ZERO, mask=_HELD if self.kind == "queued" else LOCK)
 
     def _acquire_queued(self, p: Program) -> None:
-        following, granted = self._own()
-        got, first, hand_over = p.fresh(), p.fresh(), p.fresh()
+        # One place for each CPU, whatever number of locks and call sites: it waits for one at most.
+        self._places = self._places or self.memory.own(2)
+        following, granted = self._places
+        got, first = p.fresh(2)
         p.alu("set", _A)
         p.alu("set", _B, number=1)
         p.cas(self.word, _A, _B, mask=LOCK)
@@ -122,39 +98,26 @@ class Lock:
         p.cas(self.word, _A, _C, mask=LOCK)
         p.branch(FLAG, "==", 1, got)  # nobody behind
         p.swap(self.word, _C, to=_A, mask=_HELD)
-        p.label(hand_over)
         p.spin(following, "!=")
         p.alu("copy", _A, VALUE)
         p.alu("add", _A, number=-1)
         p.write(Word(granted.base, granted.stride, _A), _C)
         p.label(got)
 
-    def _own(self) -> list[Word]:
-        # One place for each CPU, whatever number of locks and call sites: it waits for one at most.
-        if not self._places:
-            self._places += self.memory.own(2)
-        return self._places
-
 
 @dataclass(frozen=True, slots=True)
 class Lockref:
-    """A lock and a reference count in one word.
+    """A lock and, above it in the same word, a reference count.
 
-    Attributes:
-        lock: The lock in its lower half.
-        looks: How often a held lock is looked at before it is taken; 0 as in released kernels.
-        hold_ns: What a holder of the lock does besides changing the count, nanoseconds.
-        fast: Number of the program's counter for changes by compare-and-exchange.
-        slow: For changes under the lock.
-        retried: For compare-and-exchanges that failed.
+    One compare-and-exchange changes the count as long as nobody holds the lock. Of three of the
+    program's counters, from `counter` on, the first counts changes by compare-and-exchange, the
+    second those under the lock, and the third the exchanges that failed.
     """
 
     lock: Lock
-    looks: int = 0
-    hold_ns: float = 0.0
-    fast: int = 0
-    slow: int = 1
-    retried: int = 2
+    looks: int = 0  # at a held lock before it is taken; 0 as in released kernels
+    hold_ns: float = 0.0  # what a holder of the lock does besides changing the count
+    counter: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.looks <= 1_000_000:
@@ -165,21 +128,27 @@ class Lockref:
     def change(self, p: Program, by: int) -> None:
         """Put down the steps that add `by` references."""
         word = self.lock.word
-        again, free, locked, slow, end = (p.fresh() for _ in range(5))
+        again, free, locked, slow, end, retry = p.fresh(6)
         p.alu("set", _TRIES, number=RETRIES)
         p.read(word, to=_OLD)
         p.label(again)
-        self.lock.branch_if_free(p, _OLD, free)
+        if self.lock.kind == "ticket":  # free if all tickets were served
+            p.alu("copy", _A, _OLD)
+            p.alu("shr", _A, number=16)
+            p.alu("minus", _A, _OLD)
+            p.branch(_A, "==", 0, free, mask=_HELD)
+        else:
+            p.branch(_OLD, "==", 0, free, mask=LOCK)
         p.jump(locked)
         p.label(free)
         p.alu("copy", _NEW, _OLD)
         p.alu("add", _NEW, number=by * _ONE_REFERENCE)
         p.cas(word, _OLD, _NEW)
-        p.branch(FLAG, "==", 0, retry := p.fresh())
-        p.count(self.fast)
+        p.branch(FLAG, "==", 0, retry)
+        p.count(self.counter)
         p.jump(end)
         p.label(retry)
-        p.count(self.retried)
+        p.count(self.counter + 2)
         p.alu("add", _TRIES, number=-1)
         p.branch(_TRIES, ">=", 1, again)
         p.jump(slow)
@@ -190,7 +159,7 @@ class Lockref:
             p.alu("copy", _OLD, VALUE)
             p.jump(free)
         p.label(slow)
-        p.count(self.slow)
+        p.count(self.counter + 1)
         self.locked(p, by)
         p.label(end)
 

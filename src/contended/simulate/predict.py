@@ -1,29 +1,25 @@
 # SPDX-License-Identifier: MIT
 """A published number with the simulated one beside it, and whether it held.
 
-A prediction comes with the range that its parameters leave it: each assumed or cited cost is set to
-both ends of its own range, one at a time. It is "held" by its central value alone: a number within
-a factor of 1.5; a ratio between variants if it is within a tenth of the published one, or within a
-factor of two and its logarithm is, too, so that it points the same way. Otherwise it "differs".
-Where a simulation has nothing to say, it "cannot", and says why.
+Each assumed or cited cost is set to both ends of its own range, one at a time, for a row's range.
+It is "held" by its central value alone: a number within a factor of 1.5; a ratio between variants
+within a tenth of the published one, or within a factor of two and its logarithm, too, so that it
+points the same way. Otherwise it "differs"; where a simulation has nothing to say, it "cannot".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from contended.measure.results import number
-from contended.register import Case, Published
-from contended.simulate import grace, machines
+from contended.register import Published
+from contended.simulate import machines
 from contended.simulate.caches import Costs, Phase
-from contended.simulate.machines import Machine
-from contended.simulate.workload import Scenario, Workload
-
-if TYPE_CHECKING:
-    import pandas as pd
+from contended.simulate.machines import MachineModel
+from contended.simulate.workload import Scenario
 
 Verdict = Literal["held", "differs", "cannot"]
 Range = tuple[float, float]
@@ -34,44 +30,27 @@ NEAR_ENOUGH_RATIO = 2.0  # also for its logarithm, see _logarithm_is_near
 SHORTER = 0.4  # of a phase is enough to see which way a parameter pulls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Predicted:
-    """A published value and its simulated counterpart.
-
-    Attributes:
-        figure: Id of the published figure.
-        name: The value's name there, or "a/b" for the ratio of two.
-        unit: Of all numbers here.
-        published: Lowest and highest.
-        simulated: With central parameters; None if a simulation cannot say.
-        low: Lowest over the ranges of the parameters; None as above.
-        high: Highest.
-        machine: Name of the simulated machine; "" if there is none.
-        cpus: How many CPUs ran; 0 if none did.
-        verdict: See the module.
-        why: What to keep in mind, or why not; one sentence.
-    """
+    """A published value and its simulated counterpart, with the range of the parameters."""
 
     figure: str
-    name: str
-    unit: str
+    name: str  # of the value, or "a/b" for the ratio of two
+    unit: str  # of all numbers here
     published: Range
-    simulated: float | None
+    simulated: float | None  # with central parameters; None, as `low` and `high`, if it cannot say
     low: float | None
     high: float | None
-    machine: str
-    cpus: int
+    machine: str  # "" if there is none
+    cpus: int  # 0 if none ran
     verdict: Verdict
-    why: str
+    why: str  # or why not; one sentence
 
     @property
     def factor(self) -> float:
         """Simulated over published (the middle of its range); NaN without a simulation."""
-        low, high = self.published
-        middle = (low + high) / 2
-        if self.simulated is None or not middle:
-            return float("nan")
-        return self.simulated / middle
+        middle = sum(self.published) / 2
+        return float("nan") if self.simulated is None or not middle else self.simulated / middle
 
     def sentence(self) -> str:
         """The numbers, in Markdown; only of what was simulated."""
@@ -89,17 +68,13 @@ class Predicted:
 
 def span(low: float, high: float) -> str:
     """A range in words, or one number where the two read the same."""
-    ends = dict.fromkeys((number(low, 3), number(high, 3)))
-    return " to ".join(ends)
+    return " to ".join(dict.fromkeys((number(low, 3), number(high, 3))))
 
 
 def holds(simulated: float, published: Range, unit: str) -> bool:
     """Is a simulated value near enough to a published range? See the module for what that is.
 
-    Args:
-        simulated: The value.
-        published: Lowest and highest.
-        unit: Of both; "ratio" is a ratio between variants, "%" a change against one.
+    The unit "ratio" is a ratio between variants, "%" a change against one.
     """
     low, high = published
     if unit == "%":
@@ -108,13 +83,14 @@ def holds(simulated: float, published: Range, unit: str) -> bool:
         return True
     if simulated <= 0 or low <= 0:
         return False
+
+    def within(factor: float) -> bool:
+        return low / factor <= simulated <= high * factor
+
     if unit not in ("ratio", "%"):
-        return low / NEAR_ENOUGH <= simulated <= high * NEAR_ENOUGH
-    if low / NEAR <= simulated <= high * NEAR:
-        return True
-    if not low / NEAR_ENOUGH_RATIO <= simulated <= high * NEAR_ENOUGH_RATIO:
-        return False
-    return any(_logarithm_is_near(simulated, end) for end in (low, high) if end != 1)
+        return within(NEAR_ENOUGH)
+    alike = any(_logarithm_is_near(simulated, end) for end in (low, high) if end != 1)
+    return within(NEAR) or (within(NEAR_ENOUGH_RATIO) and alike)
 
 
 def _logarithm_is_near(a: float, b: float) -> bool:
@@ -122,16 +98,10 @@ def _logarithm_is_near(a: float, b: float) -> bool:
     return b <= a * a and a <= b * b if b > 1 else b * b <= a and a * a <= b
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """What simulation says of one case.
+@dataclass(frozen=True, slots=True)
+class CasePrediction:
+    """What simulation says of a case's published values, in the register's order, and of ratios."""
 
-    Attributes:
-        slug: The case.
-        rows: A row for each published value, in the register's order, and for some ratios.
-    """
-
-    slug: str
     rows: tuple[Predicted, ...]
 
     @property
@@ -142,75 +112,12 @@ class Prediction:
         return "\n\n".join(said) or f"Nothing of this case is simulated: {why}."
 
     def row(self, figure: str, name: str) -> Predicted:
-        """The row of a figure's value.
-
-        Raises:
-            KeyError: there is none.
-        """
-        for row in self.rows:
-            if (row.figure, row.name) == (figure, name):
-                return row
-        raise KeyError(f"{figure}/{name}")
-
-    def frame(self) -> pd.DataFrame:
-        """The rows as a table, one column for each attribute of Predicted, and `factor`."""
-        import pandas as pd  # slow to import
-
-        return pd.DataFrame(
-            [{"case": self.slug, **asdict(row), "factor": row.factor} for row in self.rows]
-        )
+        """The row of a figure's value; raises KeyError if there is none."""
+        return {(row.figure, row.name): row for row in self.rows}[figure, name]
 
 
-def parameters(machine: str, workload: Workload | None = None) -> pd.DataFrame:
-    """The sources of a machine's costs, and of what a workload takes for granted, as a table.
-
-    Returns:
-        A row each: parameter, value, unit, low, high, basis, source (a citation's title and
-        address, or in words).
-    """
-    import pandas as pd  # slow to import
-
-    box = machines.get(machine)
-    found = [
-        (name, getattr(box.costs, name), "part" if name == "request" else "ns", where)
-        for name, where in box.parameters.items()
-    ]
-    found += workload.sources() if workload else []
-    cited = {**machines.SOURCES, grace.SOURCE.key: grace.SOURCE}
-    return pd.DataFrame(
-        [
-            {
-                "parameter": name,
-                "value": value,
-                "unit": unit,
-                "low": where.low,
-                "high": where.high,
-                "basis": where.basis,
-                "source": f"{cited[where.source].title}, {cited[where.source].url}"
-                if where.source in cited
-                else where.source,
-            }
-            for name, value, unit, where in found
-        ]
-    )
-
-
-Value = Callable[[Machine, dict[str, float]], float]
+Value = Callable[[MachineModel, dict[str, float]], float]
 """What a simulation gives on a machine with some private work changed."""
-
-
-@cache
-def _phases(
-    scenario: Scenario,
-    variant: str,
-    machine: str,
-    costs: Costs,
-    cpus: int,
-    work: tuple[tuple[str, float], ...],
-) -> dict[str, Phase]:
-    box = machines.get(machine)
-    length = 1.0 if costs == box.costs and not work else SHORTER
-    return scenario.run(variant, replace(box, costs=costs), cpus, work=dict(work), length=length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,61 +128,47 @@ class Ground:
     machine: str
     cpus: int
 
-    def phase(self, variant: str, phase: str, box: Machine, work: dict[str, float]) -> Phase:
+    def phase(self, variant: str, phase: str, box: MachineModel, work: dict[str, float]) -> Phase:
         """A phase of a simulation, with the costs of `box`."""
-        args = self.cpus, tuple(work.items())
-        return _phases(self.scenario, variant, box.name, box.costs, *args)[phase]
+        return _phases(self, variant, box.costs, tuple(work.items()))[phase]
 
     def rate(self, variant: str, phase: str = "run") -> Value:
         """Operations a second in a phase."""
         return lambda box, work: self.phase(variant, phase, box, work).ops_per_s
 
     def value(
-        self,
-        figure: Published,
-        name: str,
-        value: Value,
-        why: str,
-        *,
-        published: Range | None = None,
-        unit: str = "",
+        self, figure: Published, name: str, value: Value, why: str, **known: Any
     ) -> Predicted:
-        """The row of a published value, or of another that follows from published ones."""
+        """The row of a published value, or of another, see `said`, that follows from some."""
         box = machines.get(self.machine)
         middle = value(box, {})
         seen = []
         for cost, where in box.parameters.items():
+            # one group a socket: the two ways are one
+            same = ("near", "cross") if box.groups == 1 and cost in ("near", "cross") else (cost,)
             for end in {where.low, where.high} - {getattr(box.costs, cost)}:
-                changed = box.with_cost(cost, end)
-                # one group a socket: the two ways are one
-                if box.groups == 1 and cost in ("near", "cross"):
-                    changed = changed.with_cost("near", end).with_cost("cross", end)
-                seen.append(value(changed, {}))
+                costs = replace(box.costs, **dict.fromkeys(same, end))
+                seen.append(value(replace(box, costs=costs), {}))
         for work, each in self.scenario.all_works.items():
             seen += [value(box, {work: end}) for end in (each.where.low, each.where.high)]
-        return said(
-            figure,
-            name,
-            (middle, seen),
-            why,
-            machine=self.machine,
-            cpus=self.cpus,
-            published=published,
-            unit=unit,
-        )
+        return said(figure, name, middle, seen, why, (self.machine, self.cpus), **known)
 
     def ratio(
         self, figure: Published, top: str, base: str, values: tuple[Value, Value], why: str
     ) -> Predicted:
         """The row of one published value over another."""
-        return self.value(
-            figure,
-            f"{top}/{base}",
-            over(*values),
-            why,
-            published=figure.ratio(top, base),
-            unit="ratio",
-        )
+        known = {"published": figure.ratio(top, base), "unit": "ratio"}
+        return self.value(figure, f"{top}/{base}", over(*values), why, **known)
+
+
+@cache
+def _phases(
+    here: Ground, variant: str, costs: Costs, work: tuple[tuple[str, float], ...]
+) -> dict[str, Phase]:
+    usual = machines.get(here.machine)
+    box = replace(usual, costs=costs)
+    length = 1.0 if costs == usual.costs and not work else SHORTER
+    return here.scenario.run(variant, box, here.cpus, work=dict(work), length=length)
 
 
 def over(top: Value, base: Value) -> Value:
@@ -286,56 +179,32 @@ def over(top: Value, base: Value) -> Value:
 def said(
     figure: Published,
     name: str,
-    simulated: tuple[float, Sequence[float]],
+    simulated: float,
+    seen: Sequence[float],
     why: str,
+    place: tuple[str, int],
     *,
-    machine: str = "",
-    cpus: int,
     published: Range | None = None,
     unit: str = "",
 ) -> Predicted:
-    """The row of a value: `simulated` with central parameters, and over their ranges."""
+    """The row of a value: simulated with central parameters, and seen over their ranges.
+
+    The place is a machine's name, or "", and how many CPUs. What is `published`, and its unit, are
+    the value's of that name, unless it follows from others.
+    """
     if published is None:
         known = figure.value(name)
         spread = known.plus_minus or 0.0
         published = known.low - spread, known.high + spread
-    middle, seen = simulated
     unit = unit or figure.unit
-    return Predicted(
-        figure=figure.id,
-        name=name,
-        unit=unit,
-        published=published,
-        simulated=middle,
-        low=min(middle, *seen),
-        high=max(middle, *seen),
-        machine=machine,
-        cpus=cpus,
-        verdict="held" if holds(middle, published, unit) else "differs",
-        why=why,
-    )
+    ends = min(simulated, *seen), max(simulated, *seen)
+    verdict: Verdict = "held" if holds(simulated, published, unit) else "differs"
+    return Predicted(figure.id, name, unit, published, simulated, *ends, *place, verdict, why)
 
 
-def cannot(figure: Published, name: str, why: str) -> Predicted:
-    """The row of a value of which a simulation cannot say anything."""
-    known = figure.value(name)
-    return Predicted(
-        figure=figure.id,
-        name=name,
-        unit=figure.unit,
-        published=(known.low, known.high),
-        simulated=None,
-        low=None,
-        high=None,
-        machine="",
-        cpus=0,
-        verdict="cannot",
-        why=why,
-    )
-
-
-def nothing(case: Case, why: str) -> Iterator[Predicted]:
-    """The rows of a case of which nothing is simulated."""
-    for figure in case.published:
-        for value in figure.values:
-            yield cannot(figure, value.name, why)
+def cannot(figure: Published, why: str, *names: str) -> Iterator[Predicted]:
+    """The rows of values, by default all, of which a simulation cannot say anything."""
+    for name in names or [value.name for value in figure.values]:
+        known = figure.value(name)
+        row = figure.id, name, figure.unit, (known.low, known.high)
+        yield Predicted(*row, None, None, None, "", 0, "cannot", why)

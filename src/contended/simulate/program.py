@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Programs for simulated CPUs: steps on words, and the cache lines that the words lie on.
-
-Each CPU runs a short program of steps: read or change a word, wait for a word to become something,
-think. `caches` runs it.
-"""
+"""Programs for simulated CPUs: steps on words, and the cache lines that the words lie on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from contended.errors import UsageError
 
@@ -16,31 +12,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
-
 MAX_CPUS = 512
 PS = 1000  # picoseconds in a nanosecond
 MAX_NS = 10_000_000_000  # the longest cost or think time, and the longest simulated phase
 COUNTERS = 8
 
 # Steps. The engine's own copies of these are literals of the compiled code.
-(
-    _THINK,
-    _READ,
-    _ADD,
-    _CAS,
-    _SWAP,
-    _WRITE,
-    _SPIN,
-    _BRANCH,
-    _ALU,
-    _COUNT,
-    _DONE,
-    _HALT,
-) = range(12)
-_COMPARE = {"==": 0, "!=": 1, "<": 2, ">=": 3}
-_CALCULATE = {"set": 0, "copy": 1, "add": 2, "plus": 3, "minus": 4, "shl": 5, "shr": 6, "and": 7}
-_CALCULATE |= {"random": 8, "phase": 9}
+_THINK, _READ, _ADD, _CAS, _SWAP, _WRITE, _SPIN, _BRANCH, _ALU, _COUNT, _DONE, _HALT = range(12)
+_COMPARE = ("==", "!=", "<", ">=")
+_CALCULATE = ("set", "copy", "add", "plus", "minus", "shl", "shr", "and", "random", "phase")
 FIXED, EXPONENTIAL, UNIFORM = 0, 1, 2
 FULL = -1
 
@@ -48,8 +28,7 @@ FULL = -1
 VALUE, FLAG, ZERO, SELF = 12, 13, 14, 15
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     """Where a word is: number `base + stride * register`, the register being the CPU's own."""
 
     base: int
@@ -70,30 +49,25 @@ class Memory:
         """One word that all CPUs share, on a line of its own or `beside` another word."""
         if beside is not None and beside.stride:
             raise UsageError("words of each CPU cannot be shared: lay them out together, by own()")
-        line = self.line_of[beside.base] if beside is not None else self._line()
-        self.line_of.append(line)
-        self.initial.append(value)
-        return Word(len(self.line_of) - 1)
+        line = self.line_of[beside.base] if beside is not None else None
+        return Word(self._lay(1, value, line))
 
     def array(self, size: int, register: int) -> Word:
         """Words that all CPUs share, each on a line of its own; the register says which."""
-        first = len(self.line_of)
-        for _ in range(size):
-            self.word()
+        first, *_ = [self.word().base for _ in range(size)]
         return Word(first, 1, register)
 
     def own(self, words: int = 1) -> list[Word]:
         """Words of which each CPU has its own, on a line of its own; other CPUs reach them too."""
-        first = len(self.line_of)
-        for _ in range(self.cpus):
-            line = self._line()
-            self.line_of += [line] * words
-            self.initial += [0] * words
+        first, *_ = [self._lay(words) for _ in range(self.cpus)]
         return [Word(first + i, words, SELF) for i in range(words)]
 
-    def _line(self) -> int:
-        self.lines += 1
-        return self.lines - 1
+    def _lay(self, words: int, value: int = 0, line: int | None = None) -> int:
+        if line is None:
+            line, self.lines = self.lines, self.lines + 1
+        self.line_of += [line] * words
+        self.initial += [value] * words
+        return len(self.line_of) - words
 
 
 class Program:
@@ -106,29 +80,22 @@ class Program:
     def __init__(self) -> None:
         self._steps: list[list[int]] = []
         self._labels: dict[str, int] = {}
-        self._jumps: dict[int, tuple[str, int]] = {}
+        self._jumps: dict[int, str] = {}
         self._names = 0
 
-    def label(self, name: str = "") -> str:
-        """Name this place; without a name one is made up."""
-        name = name or self.fresh()
+    def label(self, name: str) -> None:
+        """Name this place."""
         if name in self._labels:
             raise UsageError(f"label {name!r} is there twice")
         self._labels[name] = len(self._steps)
-        return name
 
-    def fresh(self) -> str:
-        """A name that no label has, for a place that comes later."""
-        self._names += 1
-        return f".{self._names}"
+    def fresh(self, names: int) -> list[str]:
+        """So many names that no label has, for places that come later."""
+        self._names += names
+        return [f".{self._names - i}" for i in range(names)]
 
     def think(self, ns: float, kind: int = FIXED) -> None:
-        """Private work: fixed, or with this mean exponential, or uniform from half to 1.5 times.
-
-        Args:
-            ns: Nanoseconds, 0 to 10 s.
-            kind: FIXED, EXPONENTIAL or UNIFORM.
-        """
+        """Private work of up to 10 s: FIXED, or EXPONENTIAL or UNIFORM (half to 1.5 times)."""
         check_ns("think time", ns)
         self._step(_THINK, x=round(ns * PS), y=kind)
 
@@ -166,27 +133,21 @@ class Program:
         looks: int = 0,
         tired: str = "",
     ) -> None:
-        """Read until the comparison with a register holds; VALUE gets what was read last.
+        """Read until a comparison with a register holds; VALUE gets what was read last.
 
-        Args:
-            word: Where to look; it is read again when somebody has changed its line.
-            compare: "==", "!=", "<" or ">=".
-            reference: The register to compare with.
-            mask: The bits to compare.
-            looks: Give up after so many; 0 never. A look at a line that the CPU has costs a pause.
-            tired: Where to go on after giving up.
+        The word is read again when somebody has changed its line. After so many `looks`, if any,
+        go on at `tired`; a look at a line that the CPU has costs a pause.
         """
         if bool(looks) != bool(tired):
             raise UsageError("a bounded spin needs both its bound and a label to go on at")
-        place = len(self._steps)
-        self._step(_SPIN, word, x=reference, y=looks, z=mask, w=_COMPARE[compare])
         if tired:
-            self._jumps[place] = (tired, _COMPARE[compare])
+            self._jumps[len(self._steps)] = tired
+        self._step(_SPIN, word, x=reference, y=looks, z=mask, w=_COMPARE.index(compare))
 
     def branch(self, register: int, compare: str, value: int, to: str, mask: int = FULL) -> None:
         """Go on at a label if a register's masked bits compare with a number; takes no time."""
-        self._jumps[len(self._steps)] = (to, _COMPARE[compare])
-        self._step(_BRANCH, x=register, y=value, z=mask)
+        self._jumps[len(self._steps)] = to
+        self._step(_BRANCH, x=register, y=value, z=mask, w=_COMPARE.index(compare))
 
     def jump(self, to: str) -> None:
         """Go on at a label; takes no time."""
@@ -195,14 +156,10 @@ class Program:
     def alu(self, what: str, to: int, register: int = ZERO, number: int = 0) -> None:
         """Calculate in registers; takes no time.
 
-        Args:
-            what: "set" (a number), "copy", "add" (a number), "plus", "minus" (another register),
-                "shl", "shr", "and" (by a number), "random" (below a number), or "phase".
-            to: Register of the result, and for all but set, copy, random and phase an operand.
-            register: The other operand.
-            number: The number.
+        `to` gets the result: "set" or "random" (below) a number, "copy" a register, or "phase";
+        or is changed: "add", "shl", "shr", "and" by a number, "plus" or "minus" by a register.
         """
-        self._step(_ALU, x=to, y=register, z=number, w=_CALCULATE[what])
+        self._step(_ALU, x=to, y=register, z=number, w=_CALCULATE.index(what))
 
     def count(self, counter: int, register: int = -1) -> None:
         """Add 1, or a register, to one of the program's own counters; takes no time."""
@@ -224,13 +181,13 @@ class Program:
             raise UsageError(f"no label {label!r}; there are: {', '.join(self._labels)}")
         return self._labels[label]
 
-    def assemble(self) -> Ints:
+    def assemble(self) -> NDArray[np.int64]:
         """The steps as numbers, eight for each, with labels resolved; shape (8 * steps,)."""
         import numpy as np
 
         steps = [list(step) for step in self._steps]
-        for at, (label, compare) in self._jumps.items():
-            steps[at][7] = 8 * self.place(label) << 8 | compare
+        for at, label in self._jumps.items():
+            steps[at][7] |= 8 * self.place(label) << 8
         return np.array(steps, dtype=np.int64).reshape(-1)
 
     def _step(
@@ -240,23 +197,14 @@ class Program:
         self._steps.append([op, base, stride, register, x, y, z, w])
 
 
-def check_ns(name: str, ns: float, *, above: float | None = None) -> None:
-    """Refuse a time that is no number of nanoseconds from 0 to 10 s.
-
-    Raises:
-        UsageError: with the range to choose from.
-    """
-    low = 0 if above is None else above
-    if not (low <= ns <= MAX_NS) or (above is not None and ns <= above):
-        least = "0" if above is None else f"more than {above:g}"
+def check_ns(name: str, ns: float, *, positive: bool = False) -> None:
+    """Refuse a time, by a UsageError, that is no number of nanoseconds from 0 to 10 s."""
+    if not 0 <= ns <= MAX_NS or (positive and ns == 0):
+        least = "more than 0" if positive else "0"
         raise UsageError(f"{name} is {ns:g} ns: choose {least} to {MAX_NS:g} ns")
 
 
 def check_cpus(cpus: int) -> None:
-    """Refuse a number of CPUs that is out of range.
-
-    Raises:
-        UsageError: with the range to choose from.
-    """
+    """Refuse a number of CPUs, by a UsageError, that is out of range."""
     if not 1 <= cpus <= MAX_CPUS:
         raise UsageError(f"{cpus} CPUs: choose 1 to {MAX_CPUS}")

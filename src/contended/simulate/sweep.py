@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Many simulations at once, on Dask: this machine's CPUs by default, or any scheduler.
 
-Each combination of workload, variant, machine, CPUs and seed is a task of its own that depends on
-no other, so a worker that dies loses only what it was doing, and Dask gives that to another. A task
-carries its workload, so a worker needs nothing but this package.
+Each simulation is a task of its own that depends on no other, so a worker that dies loses only what
+it was doing, and Dask gives that to another. It carries its workload, so a worker needs nothing but
+this package.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """One simulation."""
+class Simulation:
+    """One simulation, to be run anywhere."""
 
     workload: Workload
     variant: str
@@ -50,32 +50,21 @@ def tasks(
     cpus: Sequence[int],
     variants: Sequence[str] | None = None,
     seeds: Sequence[int] = (0,),
-) -> list[Task]:
-    """Every combination, checked.
-
-    Args:
-        workloads: What.
-        machines: Names of machines.
-        cpus: How many CPUs, 1 to 512 each.
-        variants: Which; default all of each workload.
-        seeds: A simulation for each.
-
-    Raises:
-        UsageError: an unknown name or a number out of range; nothing is run.
-    """
+) -> list[Simulation]:
+    """Every combination, by default of all variants; raises UsageError as `Workload.check` does."""
     found = []
     for workload in workloads:
         chosen = list(variants or workload.variants)
         for machine in machines:
             workload.check(chosen, machine, cpus)
-        found += [Task(workload, *each) for each in product(chosen, machines, cpus, seeds)]
+        found += [Simulation(workload, *each) for each in product(chosen, machines, cpus, seeds)]
     return found
 
 
 def run(
-    todo: Sequence[Task], *, address: str | None = None, progress: Progress | None = None
+    todo: Sequence[Simulation], *, address: str | None = None, progress: Progress | None = None
 ) -> pd.DataFrame:
-    """Simulate on Dask.
+    """Simulate on Dask: the rows of `Workload.rows`, in the order of `todo`.
 
     Args:
         todo: What; see `tasks`.
@@ -83,19 +72,16 @@ def run(
             that lives as long as the call. The workers must have this package installed.
         progress: Called with the tasks done and the tasks there are.
 
-    Returns:
-        The rows of `Workload.frame`, in the order of the tasks, however they were distributed.
-
     Raises:
         ContendedError: nobody answers at the address, or a task failed.
     """
     import pandas as pd  # slow to import
 
+    report = progress or (lambda *_: None)
     rows: list[list[Row]] = [[] for _ in todo]
     with cluster.connected(address, len(todo)) as client:
         futures = {client.submit(task.rows, pure=False): n for n, task in enumerate(todo)}
-        if progress:
-            progress(0, len(todo))
+        report(0, len(todo))
         for done, future in enumerate(cluster.done(futures), start=1):
             number = futures[future]
             try:
@@ -103,19 +89,14 @@ def run(
             except UsageError:
                 raise
             except Exception as error:
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                reason = (str(error) or type(error).__name__).splitlines()[0]
                 raise ContendedError(f"simulating {todo[number]} failed: {reason}") from error
-            if progress:
-                progress(done, len(todo))
+            report(done, len(todo))
     return pd.DataFrame([row for each in rows for row in each])
 
 
 def save(frame: pd.DataFrame, path: Path) -> None:
-    """Write a table as Parquet: the whole file or, on any error, no file.
-
-    Raises:
-        ContendedError: it cannot be written, or pyarrow is missing.
-    """
+    """Write a table as Parquet, the whole file or, on any error, a ContendedError, no file."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         frame.to_parquet(temporary, index=False)
