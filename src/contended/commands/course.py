@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from contended.commands import commandline
-from contended.course import checking, grade, lab, prove, release, sandbox
+from contended.course import grade, lab, prove, release, sandbox
 from contended.errors import UsageError
 from contended.show.table import columns
 
@@ -80,7 +80,7 @@ def _release(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    found = checking.check(args.lab)
+    found = prove.check(args.lab)
     if found is None:
         raise UsageError("this is being graded: there is nothing to check")
     sys.stdout.write(repr(found) + "\n")
