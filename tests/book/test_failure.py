@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from contended.book import kept
-from contended.book.execute import Stop
-from contended.book.failure import Failure, excerpt, failing_line
-from contended.book.kept import TimeClaim
+from contended.book import execute
+from contended.book.execute import ChapterFailure, Stop, TimeClaim, excerpt, failing_line
 
 CELL = "\n".join(f"line_{n} = {n}" for n in range(1, 10))
 
@@ -66,7 +64,9 @@ def test_the_failing_line_is_read_from_the_traceback(trace: str, line: int | Non
 @pytest.mark.parametrize("error", ["A: " + "x" * 900, "A: " + "x\n" * 90])
 def test_a_failure_is_about_ten_lines(error: str) -> None:
     stop = Stop(3, CELL, error, "Cell In[3], line 9\n")
-    told = Failure(Path("notebooks/x.ipynb"), "01 X", stop, Path("_build/failed/x.txt")).text()
+    told = ChapterFailure(
+        Path("notebooks/x.ipynb"), "01 X", stop, Path("_build/failed/x.txt")
+    ).text()
     assert 5 <= told.count("\n") + 1 <= 11
     assert max(map(len, told.splitlines())) <= 230
     assert "_build/failed/x.txt" in told
@@ -90,8 +90,8 @@ def test_claims_about_time_are_read_from_what_a_run_displayed() -> None:
     held = '<div class="contended-claim" hidden data-holds="true" data-expected="d"></div>'
     other = '<p class="no-contended-claim" data-holds="false">contended-claim</p>'
     cells = [outputs(box, other), outputs(), {"execution_count": 3, "outputs": []}, outputs(held)]
-    run = kept.Run("", 0.0, 0.0, cells, {})
-    assert kept.claims(run) == [TimeClaim('a <b> "c" (above 1)', False), TimeClaim("d", True)]
+    run = execute.ChapterRun("", 0.0, 0.0, cells, {})
+    assert execute.claims(run) == [TimeClaim('a <b> "c" (above 1)', False), TimeClaim("d", True)]
 
 
 def test_outputs_go_to_the_cells_that_made_them() -> None:
@@ -104,8 +104,10 @@ def test_outputs_go_to_the_cells_that_made_them() -> None:
             {"cell_type": "code", "source": "c", "outputs": ["stale"]},
         ],
     }
-    run = kept.Run("", 0.0, 0.0, [outputs("A"), outputs("B")], {"language_info": {"name": "new"}})
-    merged = kept.merge(notebook, run)
+    run = execute.ChapterRun(
+        "", 0.0, 0.0, [outputs("A"), outputs("B")], {"language_info": {"name": "new"}}
+    )
+    merged = execute.merge(notebook, run)
     assert merged["metadata"] == {
         "kernelspec": {"name": "python3"},
         "language_info": {"name": "new"},

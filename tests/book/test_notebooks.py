@@ -269,7 +269,7 @@ def test_special_markup_is_found(text: str, name: str) -> None:
 
 
 def test_plain_markup_is_not_special() -> None:
-    plain = "# A\n\n| a |\n| - |\n| `{x}` |\n\n```c\nf(x);\n```\n\n$a_{b}$: [x](y), `{A} -> {B}`: so"
+    plain = "# A\n\n| a |\n| - |\n| `{x}`|\n\n```c\nf(x);\n```\n\n$a_{b}$: [x](y), `{A} -> {B}`: so"
     assert special_markup(plain) == []
 
 

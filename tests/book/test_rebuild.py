@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from contended.book import kept
+from contended.book import execute
 
 STATUS = """# Status
 
@@ -391,15 +391,15 @@ def test_a_read_only_tree_is_one_line(small: Book) -> None:
 def test_a_record_that_does_not_fit_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = kept.Run("a", 1.0, 2.0, [], {})
+    old = execute.ChapterRun("a", 1.0, 2.0, [], {})
     path = tmp_path / "x.json"
-    kept.save(path, old)
+    execute.save(path, old)
 
     def full(_file: int) -> None:
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        kept.save(path, kept.Run("b", 1.0, 2.0, [], {}))
-    assert kept.load(path) == old
+        execute.save(path, execute.ChapterRun("b", 1.0, 2.0, [], {}))
+    assert execute.load(path) == old
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]

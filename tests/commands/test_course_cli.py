@@ -17,7 +17,7 @@ import toylabs
 
 from contended import course
 from contended.cli import main
-from contended.course import job, lab
+from contended.course import ask, lab
 from contended.course.ask import StudentError
 from contended.errors import UsageError
 
@@ -78,8 +78,8 @@ def test_a_check_says_what_it_cannot_check(
 def test_a_check_within_grading_does_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    job.Job(lab="x", taken="x", given="x", cells=()).save(tmp_path / "job.json")
-    monkeypatch.setenv(job.VARIABLE, str(tmp_path / "job.json"))
+    ask.GradingJob(lab="x", taken="x", given="x", cells=()).save(tmp_path / "job.json")
+    monkeypatch.setenv(ask.JOB, str(tmp_path / "job.json"))
     assert course.check() is None
 
 
@@ -122,7 +122,6 @@ def test_in_a_notebook_the_same_calls_reach_its_own_functions(
     assert course.value("toy_value") == 3
     assert course.raises("toy_wrong") == "ZeroDivisionError"
     assert course.raises("toy_pair", 1) == ""
-    assert course.source("anything") == ""
     with pytest.raises(StudentError, match="ZeroDivisionError: division by zero"):
         course.call("toy_wrong")
     with course.session() as student, pytest.raises(StudentError, match="run its cell"):

@@ -17,7 +17,7 @@ import pytest
 import toylabs
 from support import eventually
 
-from contended.course import feedback, grade, grades, lab
+from contended.course import grade, grades, lab
 from contended.course.grades import Grade, PartGrade
 from contended.errors import ContendedError, UsageError
 
@@ -210,7 +210,7 @@ def test_feedback_shows_what_a_student_wrote_as_text(toys: Path) -> None:
     about = lab.load(toys / "labs" / "sums")
     evil = "<script>alert(1)</script>\x00\x1b[31m"
     part = PartGrade(id="test-total", title=evil, points=3, earned=0, reason=evil, detail=evil)
-    page = feedback.page(about, _made(evil, notes=[evil], parts=[part]))
+    page = grades.page(about, _made(evil, notes=[evil], parts=[part]))
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert "\x00" not in page

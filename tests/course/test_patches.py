@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from contended.course import lab, patches, patchtext
+from contended.course import lab, patches
 from contended.course.lab import ALLOWED
-from contended.course.patchtext import Refused
+from contended.course.patches import PatchRefused
 from contended.errors import ContendedError
 from contended.kernel import build, outcomes, qemu, record, source, store, variants
 from contended.kernel.source import KernelSource
@@ -53,16 +53,16 @@ new file mode 100644
 
 
 def test_a_patch_is_written_anew_without_anything_else() -> None:
-    changes = patchtext.parse(PATCH.encode(), ALLOWED)
+    changes = patches.parse(PATCH.encode(), ALLOWED)
     assert [(c.file, not c.old, len(c.hunks)) for c in changes] == [
         ("fs/a.c", False, 2),
         ("include/linux/b.h", True, 1),
     ]
-    text = patchtext.text(changes)
+    text = patches.text(changes)
     assert "Student" not in text
     assert "slab" not in text
     assert "2.39.5" not in text
-    assert patchtext.parse(text.encode(), ALLOWED) == changes
+    assert patches.parse(text.encode(), ALLOWED) == changes
     assert "\\ No newline at end of file" in text
 
 
@@ -103,13 +103,13 @@ def one(old: str, new: str, body: str = "@@ -1 +1 @@\n-a\n+b\n") -> str:
     ],
 )
 def test_what_is_not_a_change_of_allowed_files_is_refused(text: str, why: str) -> None:
-    with pytest.raises(Refused, match=why):
-        patchtext.parse(text.encode(), ALLOWED)
+    with pytest.raises(PatchRefused, match=why):
+        patches.parse(text.encode(), ALLOWED)
 
 
 def test_another_encoding_is_told() -> None:
-    with pytest.raises(Refused, match="not in UTF-8"):
-        patchtext.parse(one("a/fs/a.c", "b/fs/a.c").encode("utf-16"), ALLOWED)
+    with pytest.raises(PatchRefused, match="not in UTF-8"):
+        patches.parse(one("a/fs/a.c", "b/fs/a.c").encode("utf-16"), ALLOWED)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_another_encoding_is_told() -> None:
     ],
 )
 def test_comments_and_blanks_are_no_change(one: str, other: str, same: bool) -> None:
-    assert (patchtext.code(one) == patchtext.code(other)) is same
+    assert (patches.code(one) == patches.code(other)) is same
 
 
 def test_an_outcome_without_an_expectation_is_the_labs_mistake() -> None:
@@ -279,7 +279,7 @@ def test_no_program_of_the_build_can_be_changed(tree: KernelSource) -> None:
                     used.add(path.relative_to(tree.tree).as_posix())
     assert any(name.startswith("scripts/mod/") for name in used)
     dangerous = {name for name in used if name.startswith(ALLOWED)}
-    assert dangerous <= patchtext.HOST_PROGRAMS
+    assert dangerous <= patches.HOST_PROGRAMS
 
 
 def test_the_kernels_own_words_are_in_the_detail() -> None:

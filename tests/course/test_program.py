@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from contended.course import job, lab, program
+from contended.course import ask, lab, program
 from contended.course.ask import StudentError
 from contended.course.lab import CRules, Lab
-from contended.course.program import CompileError
+from contended.course.program import CodeError
 from contended.errors import UsageError
 
 pytest_plugins = ("coursefixtures",)
@@ -91,7 +91,7 @@ def test_what_the_lab_asks_for_is_allowed(counting: Lab) -> None:
     ],
 )
 def test_what_could_cheat_is_refused(counting: Lab, text: str, what: str) -> None:
-    with pytest.raises(CompileError, match=what):
+    with pytest.raises(CodeError, match=what):
         check(counting, text)
 
 
@@ -103,7 +103,7 @@ def test_data_outside_of_functions_can_be_forbidden(toys: Path) -> None:
     check(about, GOOD + "static const int table[3] = {1, 2, 3};\nint count_of(void);\n")
     for data in ("static int kept;", "static _Thread_local int kept;", "static int kept = 1;"):
         text = f"{data}\nvoid count(int n) {{ kept += n; }}\n"
-        with pytest.raises(CompileError, match="keeps data outside of functions"):
+        with pytest.raises(CodeError, match="keeps data outside of functions"):
             check(about, text)
 
 
@@ -112,14 +112,14 @@ def graded(counting: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     """As in the judge's kernel: a job, and the folder with what was taken."""
     (tmp_path / "taken").mkdir()
     (tmp_path / "given").mkdir()
-    about = job.Job(
+    about = ask.GradingJob(
         lab=str(counting.folder),
         taken=str(tmp_path / "taken"),
         given=str(tmp_path / "given"),
         cells=(),
     )
     about.save(tmp_path / "job.json")
-    monkeypatch.setenv(job.VARIABLE, str(tmp_path / "job.json"))
+    monkeypatch.setenv(ask.JOB, str(tmp_path / "job.json"))
     return tmp_path / "taken" / "count.c"
 
 
@@ -128,9 +128,6 @@ def test_a_program_runs_and_answers(graded: Path) -> None:
     made = program.compile("count.c", "main.c")
     assert made.run(7).json() == {"ticks": 7}
     assert program.compile("count.c", "main.c") is made
-    assert program.compile("count.c", "main.c", flags=("-O0",)).run("2").json() == {"ticks": 2}
-    for sanitize in ("thread", "address"):
-        assert program.compile("count.c", "main.c", sanitize=sanitize).run(3).json()["ticks"] == 3
 
 
 @pytest.mark.parametrize(
@@ -147,14 +144,6 @@ def test_how_a_program_dies_is_told(graded: Path, body: str, what: str) -> None:
     output = program.compile("count.c", "main.c").run(3, deadline_s=1)
     assert what in output.reason
     with pytest.raises(StudentError, match=what):
-        output.json()
-
-
-def test_a_sanitizer_finds_what_it_is_for(graded: Path) -> None:
-    graded.write_text("void count(int n) { char a[4]; a[n] = 1; (void)*(volatile char *)a; }\n")
-    output = program.compile("count.c", "main.c", sanitize="address").run(9)
-    assert "stack-buffer-overflow" in output.stderr
-    with pytest.raises(StudentError, match="exit status"):
         output.json()
 
 

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 from support import eventually
 
-from contended.course import box, sandbox, seccomp
-from contended.course.box import Limits
-from contended.course.sandbox import Done
+from contended.course import sandbox
+from contended.course.sandbox import Done, Limits
 from contended.errors import ContendedError
 
 pytest_plugins = ("coursefixtures",)
@@ -150,7 +149,7 @@ def _users() -> list[int]:
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            if place.stat().st_uid >= box._FIRST_UID:
+            if place.stat().st_uid >= sandbox._FIRST_UID:
                 found.append(int(place.name))
         except OSError:
             continue
@@ -225,11 +224,11 @@ def test_unsafe_runs_without_a_box_and_still_stops() -> None:
 
 def test_the_filter_is_one_that_the_kernel_takes() -> None:
     for machine in ("x86_64", "aarch64"):
-        program = seccomp.program(machine)
+        program = sandbox.filter_program(machine)
         assert program
         assert len(program) % 8 == 0
         # No jump may leave the program.
         steps: Sequence[bytes] = [program[i : i + 8] for i in range(0, len(program), 8)]
         for number, step in enumerate(steps):
             assert number + 1 + max(step[2], step[3]) < len(steps) or step[0] == 6
-    assert seccomp.program("z80") is None
+    assert sandbox.filter_program("z80") is None

@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Sphinx extension: run the chapters that need it, and hand myst-nb all of them with outputs.
 
-The chapters run one after the other before Sphinx reads its first page. One that fails does not
-keep the others from running: its page shows how far it came, and the build's status says that it
-failed. myst-nb executes nothing.
-
-Two events tell others what happens: `chapters-say` (a piece of text, and whether the line goes on)
-and `chapters-failed` (the failures, how many chapters there are); who returns True for the latter
-has told the reader.
+One that fails does not keep the others from running. Two events tell what happens: `chapters-say`
+(a piece of text, and whether the line goes on), and `chapters-failed` (the failures, how many
+chapters there are), for which who has told the reader returns True.
 """
 
 from __future__ import annotations
@@ -18,7 +14,6 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,11 +21,10 @@ from weakref import WeakKeyDictionary
 
 from sphinx.util import logging
 
-from contended.book import digest, execute, kept
-from contended.book.failure import Failure, listing
-from contended.book.kept import Run
+from contended.book import digest, execute
+from contended.book.execute import ChapterFailure, ChapterRun, TimeClaim, listing
 from contended.errors import ContendedError
-from contended.show import lesson
+from contended.show import lesson, widget
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -41,21 +35,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chapter:
-    """A notebook of the book.
-
-    Attributes:
-        docname: What Sphinx calls it.
-        path: Its file.
-        text: What is in it.
-        digest: Of all that its outputs rest on, now.
-    """
+    """A notebook of the book, a digest of what it rests on, its last run, and how that failed."""
 
     docname: str
     path: Path
     text: str
     digest: str
+    run: ChapterRun | None
+    failure: ChapterFailure | None = None
 
     @property
     def title(self) -> str:
@@ -66,166 +55,130 @@ class Chapter:
         number = re.match(r"\d+", self.path.stem)
         return f"{number[0] if number else ''} {name[1] if name else self.path.stem}".strip()
 
+    @property
+    def claims(self) -> list[TimeClaim]:
+        """The claims about time that its last run made."""
+        return execute.claims(self.run) if self.run else []
+
 
 @dataclass(slots=True, repr=False)  # Sphinx prints its listeners when one raises
-class Chapters:
-    """The chapters in one build: the listeners, and what they have to tell each other."""
+class _Chapters:
+    """The chapters in one build, in `folder`: the listeners, and what they tell each other."""
 
+    folder: Path
+    unfinished: Path  # a file that is there from a build's beginning to its good end
     found: dict[str, Chapter] = field(default_factory=dict)
-    runs: dict[str, Run] = field(default_factory=dict)
-    failures: dict[str, Failure] = field(default_factory=dict)
 
-    def begin(self, app: Sphinx, _config: Config) -> None:
-        """Trust what Sphinx remembers only if the build before this one came to its end.
+    def _kept(self, path: Path) -> Path:
+        return self.folder / "chapters" / f"{path.stem}.json"
 
-        Pages that it had read and not yet written would stay as they were.
-        """
-        mark = unfinished(app)
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        if mark.exists():
-            mark.with_name("environment.pickle").unlink(missing_ok=True)
-        mark.touch()
+    def begin(self, _app: Sphinx, _config: Config) -> None:
+        # After a build that did not come to its end, pages that Sphinx had read and not yet written
+        # would stay as they were.
+        self.unfinished.parent.mkdir(parents=True, exist_ok=True)
+        if self.unfinished.exists():
+            self.unfinished.with_name("environment.pickle").unlink(missing_ok=True)
+        self.unfinished.touch()
 
     def outdated(self, app: Sphinx, env: BuildEnvironment, *_known: set[str]) -> list[str]:
-        """Name the chapters whose digest is not the one of their last reading."""
         root = Path(app.srcdir)
+        known: dict[str, str] = getattr(env, "contended_digests", {})
+        changed = []
         for docname in sorted(env.found_docs):
             path = Path(env.doc2path(docname))
-            if path.suffix == ".ipynb":
-                text = path.read_text(encoding="utf-8")
-                try:
-                    chapter = Chapter(docname, path, text, digest.digest(root, text))
-                except ContendedError as error:
-                    raise ContendedError(f"{path.relative_to(root)}: {error}") from error
-                self.found[docname] = chapter
-                run = kept.load(kept_folder(app) / f"{path.stem}.json")
-                if run and run.digest == chapter.digest:
-                    self.runs[docname] = run
-        known: dict[str, str] = getattr(env, "contended_digests", {})
-        return [
-            name
-            for name, chapter in self.found.items()
-            if name not in self.runs or known.get(name) != chapter.digest
-        ]
+            if path.suffix != ".ipynb":
+                continue
+            text = path.read_text(encoding="utf-8")
+            try:
+                now = digest.digest(root, text)
+            except ContendedError as error:
+                raise ContendedError(f"{path.relative_to(root)}: {error}") from error
+            run = execute.load(self._kept(path))
+            run = run if run and run.digest == now else None
+            self.found[docname] = Chapter(docname, path, text, now, run)
+            if run is None or known.get(docname) != now:
+                changed.append(docname)
+        return changed
 
     def run(self, app: Sphinx, env: BuildEnvironment, _docnames: list[str]) -> None:
-        """Run what has to, in the order of the book."""
-        total = len(self.found)
-        for place, (docname, chapter) in enumerate(self.found.items(), 1):
-            app.emit("chapters-say", f"[{place:2}/{total}] {chapter.title} ... ", True)
-            if docname in self.runs:
-                app.emit("chapters-say", "unchanged" + _missed(self.runs[docname]), False)
-            else:
-                app.emit("chapters-say", self._run(app, chapter), False)
-            if docname in self.failures and self.failures[docname].disk_full:
+        every = self.found.values()
+        for place, chapter in enumerate(every, 1):
+            app.emit("chapters-say", f"[{place:2}/{len(every)}] {chapter.title} ... ", True)
+            said = "unchanged" if chapter.run else self._run(app, chapter)
+            missed = sum(not claim.holds for claim in chapter.claims)
+            if missed and not chapter.failure:
+                said += f", {missed} {'claim' if missed == 1 else 'claims'} about time missed"
+            app.emit("chapters-say", said, False)
+            if chapter.failure and chapter.failure.disk_full:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        kept.prune(kept_folder(app), (c.path.stem for c in self.found.values()))
-        env.contended_digests = {  # type: ignore[attr-defined]
-            name: c.digest for name, c in self.found.items() if name not in self.failures
-        }
+        execute.prune(self.folder / "chapters", (self._kept(chapter.path) for chapter in every))
+        read = {chapter.docname: chapter.digest for chapter in every if not chapter.failure}
+        env.contended_digests = read  # type: ignore[attr-defined]
 
     def _run(self, app: Sphinx, chapter: Chapter) -> str:
-        """Run a chapter and keep what it showed; in a few words what became of it."""
-        root, folder = Path(app.srcdir), Path(app.outdir).parent
-        report = folder / "failed" / f"{chapter.path.stem}.txt"
+        folder, path = self.folder, chapter.path
+        report = folder / "failed" / f"{path.stem}.txt"
         report.unlink(missing_ok=True)
         env = {
             **os.environ,
             # pages have no server behind them, so widgets stand still
-            "CONTENDED_BOOK": "1",
+            widget.BOOK: "1",
             lesson.FRESH: os.environ.get(lesson.FRESH) or str(folder / "runs"),
             # start-up files in a reader's IPython profile are not part of the book
             "IPYTHONDIR": str(folder / "ipython"),
         }
         with tempfile.TemporaryFile() as chatter:
+            limit = app.config.chapters_cell_seconds
             run, stop = execute.execute(
-                chapter.text,
-                chapter.path.parent,
-                env=env,
-                chatter=chatter,
-                digest=chapter.digest,
-                cell_seconds=app.config.chapters_cell_seconds,
+                chapter.text, path.parent, chapter.digest, env, chatter, limit
             )
             chatter.seek(0)
             wrote = chatter.read().decode(errors="replace")
-        self.runs[chapter.docname] = run
+        chapter.run = run
+        took = f"{run.seconds:.0f} s" if run.seconds < 100 else f"{run.seconds / 60:.1f} min"
         if stop is None:
             if wrote.strip():
-                print(f"{chapter.path.name}, its Python: {wrote}", file=sys.stderr)  # noqa: T201
-            kept.save(kept_folder(app) / f"{chapter.path.stem}.json", run)
-            return f"ran {_duration(run.seconds)}" + _missed(run)
-        failure = Failure(chapter.path.relative_to(root), chapter.title, stop, _near(report))
-        self.failures[chapter.docname] = failure
+                print(f"{path.name}, its Python: {wrote}", file=sys.stderr)  # noqa: T201
+            execute.save(self._kept(path), run)
+            return f"ran {took}"
+        near = report.relative_to(Path.cwd()) if report.is_relative_to(Path.cwd()) else report
+        failure = ChapterFailure(path.relative_to(app.srcdir), chapter.title, stop, near)
+        chapter.failure = failure
         if not failure.disk_full:
             report.parent.mkdir(parents=True, exist_ok=True)
             report.write_text(failure.whole(wrote), encoding="utf-8")
-        return f"FAILED after {_duration(run.seconds)}"
+        return f"FAILED after {took}"
 
     def fill(self, _app: Sphinx, docname: str, source: list[str]) -> None:
-        """Hand myst-nb the chapter with the outputs of its last run instead of the file's text."""
-        if docname in self.found:
-            notebook = digest.read(self.found[docname].text)
-            source[0] = json.dumps(kept.merge(notebook, self.runs[docname]))
+        if (chapter := self.found.get(docname)) and chapter.run:
+            source[0] = json.dumps(execute.merge(digest.read(chapter.text), chapter.run))
 
     def end(self, app: Sphinx, error: Exception | None) -> None:
-        """Tell of the failures, and let the build's status say that there are some."""
-        if error is not None:
-            return
-        if not self.failures:
-            unfinished(app).unlink(missing_ok=True)
-            return
-        app.statuscode = 1
-        failures, total = list(self.failures.values()), len(self.found)
-        if not app.emit_firstresult("chapters-failed", failures, total):
-            _log.error("%s", listing(failures, total))
+        failures = [chapter.failure for chapter in self.found.values() if chapter.failure]
+        if error is None and not failures:
+            self.unfinished.unlink(missing_ok=True)
+        elif error is None:
+            app.statuscode = 1
+            if not app.emit_firstresult("chapters-failed", failures, len(self.found)):
+                _log.error("%s", listing(failures, len(self.found)))
 
 
-def unfinished(app: Sphinx) -> Path:
-    """The file that is there from a build's beginning to its good end."""
-    return Path(app.doctreedir) / "unfinished"
+_STATES: WeakKeyDictionary[Sphinx, _Chapters] = WeakKeyDictionary()
 
 
-def kept_folder(app: Sphinx) -> Path:
-    """Where the chapters' last runs are kept."""
-    return Path(app.outdir).resolve().parent / "chapters"
-
-
-_STATES: WeakKeyDictionary[Sphinx, Chapters] = WeakKeyDictionary()
-
-
-def of(app: Sphinx) -> Iterator[tuple[Chapter, Run, bool]]:
-    """Each chapter of a build with its last run, and whether it failed."""
-    state = _STATES[app]
-    for docname, chapter in state.found.items():
-        yield chapter, state.runs[docname], docname in state.failures
-
-
-def _near(path: Path) -> Path:
-    """A path as seen from the working directory, if it is below."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
-
-
-def _missed(run: Run) -> str:
-    missed = sum(not claim.holds for claim in kept.claims(run))
-    return f", {missed} {'claim' if missed == 1 else 'claims'} about time missed" if missed else ""
-
-
-def _say(_app: Sphinx, text: str, more: bool) -> None:
-    _log.info("%s", text, nonl=more)
+def of(app: Sphinx) -> list[Chapter]:
+    """The chapters of a build."""
+    return list(_STATES[app].found.values())
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Connect to the build's events."""
-    state = _STATES[app] = Chapters()
+    folder, unfinished = Path(app.outdir).resolve().parent, Path(app.doctreedir) / "unfinished"
+    state = _STATES[app] = _Chapters(folder, unfinished)
     app.add_config_value("chapters_cell_seconds", execute.CELL_SECONDS, "")
     app.add_event("chapters-say")
     app.add_event("chapters-failed")
-    app.connect("chapters-say", _say)
+    app.connect("chapters-say", lambda _, text, more: _log.info("%s", text, nonl=more))
     app.connect("config-inited", state.begin)
     app.connect("env-get-outdated", state.outdated)
     app.connect("env-before-read-docs", state.run)

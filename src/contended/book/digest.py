@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: MIT
 """A chapter runs again when, and only when, something it rests on has changed: its digest.
 
-A chapter rests on its code cells, on what all chapters share (`SHARED`), on the model, patches and
-recorded results of each case that its code cells name, as a slug (`mount-hash`) or a file name
-(`mount_hash`), and on whatever glob patterns its metadata list:
-`{"contended": {"depends": ["csrc/models/*.c"]}}`. What of this machine decides whether it measures
-and boots, or shows a recorded run, is in the digest too (see `circumstances`), and nothing else of
-the machine: a package concerns the chapters that use it.
+A chapter rests on its code cells, on what all share (`_SHARED`), on the model, patches and recorded
+results of each case that its code cells name, as a slug or a file name (`mount_hash`), and on glob
+patterns that its metadata list: `{"contended": {"depends": ["csrc/models/*.c"]}}`. Of the machine
+there is only what decides whether it measures and boots, or shows a recorded run.
 """
 
 from __future__ import annotations
@@ -24,121 +22,72 @@ from contended.errors import ContendedError
 from contended.kernel import chapter, variants
 from contended.show import lesson
 
-SHARED = (
-    "src/contended/*",
-    "src/contended/measure/*",
-    "src/contended/show/*",
-    "csrc/*.h",
-    "csrc/models/pingpong.c",
-    "constraints.txt",
+# Glob patterns, from the root, of what every chapter depends on.
+_SHARED = (
+    *("src/contended/*", "src/contended/measure/*", "src/contended/show/*"),
+    *("csrc/*.h", "csrc/models/pingpong.c", "constraints.txt"),
 )
-"""Glob patterns, from the root, of what every chapter depends on."""
-
-PER_CASE = (
-    "csrc/models/{name}.c",
-    "patches/{slug}/**/*",
-    "results/{slug}*",
-    "results/{slug}*/**/*",
-    "src/contended/cases/{name}.py",
+# Of what belongs to one case; `name` is the slug with underscores.
+_PER_CASE = (
+    *("csrc/models/{name}.c", "src/contended/cases/{name}.py"),
+    *("patches/{slug}/**/*", "results/{slug}*", "results/{slug}*/**/*"),
 )
-"""Glob patterns of what belongs to one case; `name` is the slug with underscores."""
-
-PER_PACKAGE = {
-    "kernel": (
-        "src/contended/kernel/*",
-        "src/contended/profile/*",
-        "csrc/guest/*",
-        "csrc/qemu/*",
-        "patches/config/*",
-    ),
-    "simulate": ("src/contended/simulate/*",),
-    "cases": (
-        "src/contended/simulate/*",
-        "src/contended/cases/__init__.py",
-        "src/contended/cases/beyond.py",
-    ),
+# Of what only those chapters depend on that import this part of the package.
+_KERNEL = "src/contended/kernel/* src/contended/profile/* csrc/guest/* csrc/qemu/* patches/config/*"
+_SIMULATE = "src/contended/simulate/*"
+_PER_PACKAGE = {
+    "kernel": _KERNEL,
+    "simulate": _SIMULATE,
+    "cases": f"{_SIMULATE} src/contended/cases/__init__.py src/contended/cases/beyond.py",
 }
-"""Glob patterns of what only those chapters depend on that import this part of the package."""
-
 _IGNORED = {"__pycache__", ".ipynb_checkpoints"}
 
 
 def read(text: str) -> dict[str, Any]:
-    """A notebook from its JSON.
-
-    Raises:
-        ContendedError: It is not a notebook, or names no kernel.
-    """
+    """A notebook from its JSON; a ContendedError if it is none, or names no kernel."""
     try:
         notebook: dict[str, Any] = json.loads(text)
-        code_of(notebook)
+        _code(notebook)
         str(notebook["metadata"]["kernelspec"]["name"])
     except (ValueError, KeyError, TypeError) as error:
         raise ContendedError(f"not a notebook with a kernelspec: {error!r}") from error
     return notebook
 
 
-def code_of(notebook: dict[str, Any]) -> str:
+def _code(notebook: dict[str, Any]) -> str:
     """The text of a notebook's code cells: prose may name a case without depending on it."""
     cells = (cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code")
     return "\n".join("".join(source) for source in cells)
 
 
-def slugs(root: Path) -> set[str]:
-    """The slug of every case that has a model, patches or results."""
-    found = {path.stem.replace("_", "-") for path in root.glob("csrc/models/*.c")}
-    found |= {path.name for path in root.glob("patches/*") if path.is_dir()}
-    found |= {path.name.partition(".")[0] for path in root.glob("results/*")}
-    return found
-
-
 def dependencies(root: Path, notebook: dict[str, Any]) -> list[Path]:
-    """The files that a notebook's outputs rest on, beside its own cells.
-
-    Args:
-        root: The top of the tree.
-        notebook: The notebook, as read from its JSON.
-
-    Returns:
-        Existing files, sorted, without duplicates.
-    """
-    code = code_of(notebook)
-    patterns = [*SHARED, *notebook["metadata"].get("contended", {}).get("depends", [])]
-    for package, more in PER_PACKAGE.items():
+    """The files that a notebook's outputs rest on beside its own cells, sorted."""
+    code = _code(notebook)
+    patterns = [*_SHARED, *notebook["metadata"].get("contended", {}).get("depends", [])]
+    for package, more in _PER_PACKAGE.items():
         if re.search(rf"\bcontended\.{package}\b", code):
-            patterns += more
-    for slug in slugs(root):
+            patterns += more.split()
+    # Of every case that has a model, patches or results.
+    slugs = {path.stem.replace("_", "-") for path in root.glob("csrc/models/*.c")}
+    slugs |= {path.name for path in root.glob("patches/*") if path.is_dir()}
+    slugs |= {path.name.partition(".")[0] for path in root.glob("results/*")}
+    for slug in slugs:
         name = slug.replace("-", "_")
         if re.search(rf"(?<![a-z0-9])({re.escape(slug)}|{re.escape(name)})(?![a-z0-9])", code):
-            patterns += [pattern.format(slug=slug, name=name) for pattern in PER_CASE]
+            patterns += [pattern.format(slug=slug, name=name) for pattern in _PER_CASE]
     files = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
     return sorted(path for path in files if not _IGNORED & set(path.parts))
 
 
-def circumstances(notebook: dict[str, Any], files: Iterable[Path]) -> str:
-    """What decides on this machine whether a chapter measures or shows recorded runs.
-
-    That is whether it is to measure at all (`lesson.RECORDED`) and, if so, whether there are two
-    CPUs, which of the headers that its models include are installed, and which kernels that it
-    boots are built.
-
-    Args:
-        notebook: The notebook, as read from its JSON.
-        files: What `dependencies` returned.
-    """
+def _circumstances(notebook: dict[str, Any], files: Iterable[Path]) -> str:
+    """What decides on this machine whether a chapter measures or shows recorded runs."""
     if lesson.from_records():
         return "recorded runs"
     cpus = "two CPUs" if len(machine.allowed_cpus()) > 1 else "one CPU"
-    packages = {package for path in files if path.suffix == ".c" for package in _packages(path)}
-    there = [package.name for package in packages if _there(package)]
-    return f"{cpus} {sorted(there)} {kernels(notebook)}"
-
-
-def _packages(source: Path) -> set[doctor.Package]:
-    """The packages of the doctor's table whose headers a C file includes."""
-    text = source.read_text(encoding="utf-8", errors="replace")
-    included = set(re.findall(r"^\s*#\s*include\s*<([^>]+)>", text, re.M))
-    return {package for package in doctor.PACKAGES if package.header in included}
+    models = [path.read_text("utf-8", "replace") for path in files if path.suffix == ".c"]
+    included = re.findall(r"^\s*#\s*include\s*<([^>]+)>", "\n".join(models), re.M)
+    packages = [package for package in doctor.PACKAGES if package.header in included]
+    return f"{cpus} {sorted(p.name for p in packages if _there(p))} {kernels(notebook)}"
 
 
 @functools.cache  # the compiler is asked; a build lasts minutes, and asks for each chapter
@@ -148,7 +97,7 @@ def _there(package: doctor.Package) -> bool:
 
 def kernels(notebook: dict[str, Any]) -> str:
     """Which kernels a chapter that boots some cannot boot here, and why."""
-    code = code_of(notebook)
+    code = _code(notebook)
     # `chapter.outcomes` is the one thing that boots; the rest of the lab is shown from records
     booted = re.findall(r"\boutcomes\(\s*(?:[\"']([\w-]+)[\"']|(\w+))", code)
     if not re.search(r"\bcontended\.kernel\b", code):
@@ -162,19 +111,11 @@ def kernels(notebook: dict[str, Any]) -> str:
 
 
 def digest(root: Path, text: str) -> str:
-    """A digest over all that a notebook's outputs rest on.
-
-    Args:
-        root: The top of the tree.
-        text: The notebook's JSON.
-
-    Raises:
-        ContendedError: It is not a notebook, or names no kernel.
-    """
+    """A digest of all that the outputs of a notebook rest on, given its JSON; raises as `read`."""
     notebook = read(text)
     files = dependencies(root, notebook)
     kernel = notebook["metadata"]["kernelspec"]["name"]
-    total = hashlib.sha256(f"{kernel} {circumstances(notebook, files)}".encode())
+    total = hashlib.sha256(f"{kernel} {_circumstances(notebook, files)}".encode())
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             total.update("".join(cell["source"]).encode() + b"\0")

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""Sphinx extension: the `scoreboard` directive, the table on the book's first page.
-
-It is filled in at the end of each build, when the chapters have run: what they measured is then at
-hand. Each verdict opens to its reason.
-"""
+"""Sphinx extension: the `scoreboard` directive, the table on the book's first page."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
 
 from contended import __version__
+from contended.book import status
 from contended.cases.evidence import Reading
 from contended.scoreboard import board
 from contended.scoreboard.board import SHOWN, Entry, Row
@@ -26,37 +23,24 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.util.typing import ExtensionMetadata
 
-HEADS = (
-    "published",
-    "simulated at that size",
-    "verdict, and why",
-    "userspace, here",
-    "real kernel, in the lab",
+_HEADS = (
+    *("published", "simulated at that size", "verdict, and why"),
+    *("userspace, here", "real kernel, in the lab"),
 )
 
 
-class Placeholder(nodes.General, nodes.Element):
-    """Where the table goes when the chapters have run."""
-
-
-class Scoreboard(SphinxDirective):
-    """The directive, without arguments, options or content."""
-
-    def run(self) -> list[nodes.Node]:
-        """Leave a place for the table."""
-        self.env.note_reread()
-        return [Placeholder()]
-
-
 def html(entries: Sequence[Entry], chapters: str = "notebooks/") -> str:
-    """The table.
-
-    Args:
-        entries: What `board.board` returns.
-        chapters: The chapters' folder as seen from the page.
-    """
-    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in HEADS)
-    bodies = "".join(_body(entry, chapters, first) for entry, first in _firsts(entries))
+    """The table of a board's entries; `chapters` is the chapters' folder as seen from the page."""
+    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in _HEADS)
+    bodies = ""
+    for _, group in groupby(entries, key=lambda entry: entry.slug):
+        of_case = list(group)
+        case = of_case[0]
+        bodies += (
+            f'<tbody><tr><th scope="rowgroup" colspan="{len(_HEADS)}" class="scoreboard-case">'
+            f'<a href="{_page(case, chapters)}">{case.chapter}. {escape(case.title)}</a></th></tr>'
+            f"</tbody>{''.join(_body(entry, _page(entry, chapters)) for entry in of_case)}"
+        )
     return (
         f'<p class="scoreboard-tally">{escape(board.summary(tuple(entries)))}</p>'
         '<div class="scoreboard" tabindex="0" role="region" aria-label="Scoreboard">'
@@ -65,65 +49,43 @@ def html(entries: Sequence[Entry], chapters: str = "notebooks/") -> str:
     )
 
 
-def _firsts(entries: Sequence[Entry]) -> Iterable[tuple[Entry, bool]]:
-    """Each figure, and whether it is its case's first."""
-    seen = ""
-    for entry in entries:
-        yield entry, entry.slug != seen
-        seen = entry.slug
+def _page(entry: Entry, chapters: str) -> str:
+    return escape(f"{chapters}{entry.notebook}.html")
 
 
-def _body(entry: Entry, chapters: str, first: bool) -> str:
-    page = f"{chapters}{entry.notebook}.html"
-    head = ""
-    if first:
-        head = (
-            f'<tbody><tr><th scope="rowgroup" colspan="{len(HEADS)}" class="scoreboard-case">'
-            f'<a href="{escape(page)}">{entry.chapter}. {escape(entry.title)}</a></th></tr></tbody>'
-        )
-    size = ", ".join(
-        f"{count} {what}"
-        for count, what in ((entry.workers, "workers"), (entry.cpus, "CPUs"))
-        if count is not None
-    )
-    about = (
-        f'<tr><td colspan="{len(HEADS)}" class="scoreboard-figure">{escape(_sentence(entry.what))} '
-        f"{escape(_sentence(entry.workload))}{f' {size}.' if size else ''} "
-        f'<a href="{escape(entry.url)}">Source</a></td></tr>'
-    )
+def _body(entry: Entry, page: str) -> str:
+    sizes = ((entry.workers, "workers"), (entry.cpus, "CPUs"))
+    size = ", ".join(f"{count} {what}" for count, what in sizes if count is not None)
     rows = "".join(_row(entry, row, place, page) for place, row in enumerate(entry.rows))
-    return f"{head}<tbody>{about}{rows}</tbody>"
+    return (
+        f'<tbody><tr><td colspan="{len(_HEADS)}" class="scoreboard-figure">'
+        f"{_sentence(entry.what)} {_sentence(entry.workload)}{f' {size}.' if size else ''} "
+        f'<a href="{escape(entry.url)}">Source</a></td></tr>{rows}</tbody>'
+    )
 
 
 def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}.".replace("`", "")
+    return escape(f"{text[0].upper()}{text[1:]}.".replace("`", ""))
 
 
 def _row(entry: Entry, row: Row, place: int, page: str) -> str:
     simulated = "none" if row.simulated is None else board.shown(row.simulated, row.unit)
-    cells = [
+    cells = (
         f'<th scope="row"><span class="scoreboard-name">{escape(row.name)}</span> '
-        f"{escape(row.text)}</th>",
-        f"<td>{escape(simulated)}</td>",
+        f"{escape(row.text)}</th>"
+        f"<td>{escape(simulated)}</td>"
         f'<td><details class="scoreboard-{row.verdict}"><summary>{SHOWN[row.verdict]}</summary>'
         f"<p>{escape(row.why)}</p><p>{escape(entry.note)} "
-        f'<a href="{escape(page)}#{escape(entry.section)}">Chapter {entry.chapter}</a></p>'
-        "</details></td>",
-    ]
+        f'<a href="{page}#{escape(entry.section)}">Chapter {entry.chapter}</a></p></details></td>'
+    )
     if place == 0:
-        span = f' rowspan="{len(entry.rows)}"'
-        cells += [
-            f"<td{span}>{_readings(readings, why)}</td>"
-            for readings, why in (
-                (entry.userspace, entry.no_userspace),
-                (entry.kernel, entry.no_kernel),
-            )
-        ]
-    return f"<tr>{''.join(cells)}</tr>"
+        start = f'<td rowspan="{len(entry.rows)}">'
+        cells += f"{start}{_readings(entry.userspace, entry.no_userspace)}</td>"
+        cells += f"{start}{_readings(entry.kernel, entry.no_kernel)}</td>"
+    return f"<tr>{cells}</tr>"
 
 
 def _readings(readings: Sequence[Reading], why: str) -> str:
-    """A line for each quantity, with the variants' numbers side by side."""
     if not readings:
         return f"<em>{escape(why)}</em>"
     lines: dict[str, list[str]] = {}
@@ -138,25 +100,13 @@ def _readings(readings: Sequence[Reading], why: str) -> str:
     return f"<ul>{items}</ul><small>{'measured by this build' if live else 'recorded'}</small>"
 
 
-def _fill(_app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    places = list(doctree.findall(Placeholder))
-    if not places:
-        return
-    chapters = "../" * docname.count("/") + "notebooks/"
-    table = html(board.board(), chapters)
-    for place in places:
-        place.replace_self(nodes.raw("", table, format="html"))
-
-
-def _where(app: Sphinx) -> None:
-    """Have the chapters leave what they measure beside the built pages."""
-    os.environ.setdefault(lesson.FRESH, str(Path(app.outdir).resolve().parent / "runs"))
+def _content(_app: Sphinx, docname: str) -> list[nodes.Node]:
+    table = html(board.board(), "../" * docname.count("/") + "notebooks/")
+    return [nodes.raw("", table, format="html")]
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    """Register the directive."""
-    app.add_node(Placeholder)
-    app.add_directive("scoreboard", Scoreboard)
-    app.connect("builder-inited", _where)
-    app.connect("doctree-resolved", _fill)
+    """Register the directive, and have the chapters leave what they measure beside the pages."""
+    status.add(app, "scoreboard", _content)
+    os.environ.setdefault(lesson.FRESH, str(Path(app.outdir).resolve().parent / "runs"))
     return {"version": __version__, "parallel_read_safe": True, "parallel_write_safe": True}

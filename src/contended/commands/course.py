@@ -9,7 +9,7 @@ from pathlib import Path
 
 from contended.commands import commandline
 from contended.commands.commandline import complain, names, options, positive, say
-from contended.course import checking, grade, lab, prove, release, sandbox
+from contended.course import grade, lab, prove, release, sandbox
 from contended.errors import UsageError
 from contended.show.table import columns
 
@@ -48,7 +48,7 @@ def _release(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> int:
-    found = checking.check(args.lab)
+    found = prove.check(args.lab)
     if found is None:
         raise UsageError("this is being graded: there is nothing to check")
     say(repr(found))

@@ -1,31 +1,34 @@
 # SPDX-License-Identifier: MIT
-"""nbgrader's execution of a notebook, of what the instructor wrote alone.
+"""Judge a notebook's tests: nbgrader's execution, of what the instructor wrote alone.
 
-Imported only to grade: nbgrader brings a web server and a database along. `InSandbox` is for
-nbgrader's own `autograde`, which the `nbgrader_config.py` of `contended course release --nbgrader`
-tells to use it; its formgrader then shows grades that came about as ours do.
+A student's cells are in the judge's copy for nbgrader's autograded notebook, but are executed
+elsewhere, whenever a test asks them something: nothing of theirs shares a process with the tests.
+Imported only to grade: nbgrader brings a web server and a database along.
 """
 
 from __future__ import annotations
 
-import logging
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from contended.course import job, lab, notebook, release, sandbox, submission
+from nbclient.exceptions import DeadKernelError
+
+from contended.course import ask, lab, notebook, release, sandbox, submission
+from contended.course.grades import Verdict
 from contended.course.lab import Lab
 from contended.course.submission import Taken
+from contended.errors import ContendedError
 
 with notebook.quiet():
     from nbgrader.preprocessors import Execute
     from nbgrader.utils import determine_grade
 
-CELL_S = 60
-"""What a test may take, all its questions together."""
+CELL_S = 60  # what a test may take, all its questions together
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class Tests(Execute):  # type: ignore[misc]
@@ -33,87 +36,75 @@ class Tests(Execute):  # type: ignore[misc]
 
     def preprocess_cell(self, cell: Any, resources: Any, index: int) -> tuple[Any, Any]:
         """Execute a cell, or leave it as it is."""
-        if notebook.is_test(cell) or notebook.is_setup(cell):
+        if notebook.role(cell) in ("test", "setup"):
             cell, resources = super().preprocess_cell(cell, resources, index)
         return cell, resources
 
+    def setup_kernel(self, **options: Any) -> Any:
+        """Start a kernel that knows whose work it judges."""
+        return super().setup_kernel(env={**os.environ, **self._environ}, **options)
+
+    def run(
+        self, book: Any, about: Lab, taken: Taken, resources: Any, *, unsafe: bool = False
+    ) -> tuple[Any, Any]:
+        """Execute a notebook among a clean copy of what comes with the lab."""
+        with tempfile.TemporaryDirectory(prefix="contended-judge-") as scratch:
+            place = Path(scratch)
+            material = dict(release.material(about))
+            # Student code finds no files of its own: those are compiled, not read.
+            given = {n: c for n, c in material.items() if "/" not in n and n not in about.files}
+            for name, files in (("work", material), ("taken", taken.files), ("given", given)):
+                (place / name).mkdir()
+                release.write_files(place / name, files)
+            cells = notebook.for_student(about, taken.cells)
+            folders = str(about.folder), str(place / "taken"), str(place / "given")
+            ask.GradingJob(*folders, cells, unsafe).save(place / "job.json")
+            # Start-up files of whoever grades are no part of the tests.
+            ipython = str(place / "ipython")
+            self._environ = {"IPYTHONDIR": ipython, ask.JOB: str(place / "job.json")}
+            self.timeout = CELL_S
+            about_it = {**resources["metadata"], "path": str(place / "work")}
+            return super().preprocess(book, {**resources, "metadata": about_it})  # type: ignore[no-any-return]
+
 
 class InSandbox(Tests):
-    """The same for a notebook that nbgrader has collected: its student code runs in a sandbox."""
+    """The same for nbgrader's own `autograde`, which a release's `nbgrader_config.py` tells so."""
 
-    def preprocess(self, nb: Any, resources: Any, km: Any = None) -> tuple[Any, Any]:
+    def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
         """Execute a notebook of `autograded/`, which nbgrader has put in order already."""
         sandbox.require(False)
         about = lab.load(lab.folder() / str(resources["metadata"]["name"]))
-        texts = {notebook.grade_id(c): str(c.source) for c in nb.cells if notebook.is_student(c)}
-        files = {}
-        for name in about.files:
-            place = Path(resources["metadata"]["path"]) / name
-            files[name] = submission.read_file(place, submission.FILE_BYTES)
-        taken = Taken(cells=texts, files=files, notes=(), empty=False)
-        with told(about, taken, unsafe=False) as work:
-            self.timeout = CELL_S
-            resources = {**resources, "metadata": {**resources["metadata"], "path": str(work)}}
-            return super().preprocess(nb, resources, km)  # type: ignore[no-any-return]
+        place = Path(resources["metadata"]["path"])
+        files = {name: submission.read_file(place / name) for name in about.files}
+        return self.run(nb, about, Taken(notebook.students(nb), files), resources)
 
 
-@contextmanager
-def told(about: Lab, taken: Taken, *, unsafe: bool) -> Iterator[Path]:
-    """Let the kernels that start in this block know whose work they judge.
-
-    Yields:
-        The folder for them to work in: a clean copy of what comes with the lab.
-    """
-    with tempfile.TemporaryDirectory(prefix="contended-judge-") as scratch:
-        places = {name: Path(scratch) / name for name in ("work", "taken", "given")}
-        for place in places.values():
-            place.mkdir()
-        given = dict(release.material(about))
-        release.write_files(places["work"], given)
-        # Student code finds no files of its own: those are compiled, not read.
-        hidden = {name for name in given if "/" in name or name in about.files}
-        release.write_files(places["given"], {n: given[n] for n in given.keys() - hidden})
-        release.write_files(places["taken"], taken.files)
-        what = job.Job(
-            lab=str(about.folder),
-            taken=str(places["taken"]),
-            given=str(places["given"]),
-            cells=notebook.for_student(about, taken.cells),
-            unsafe=unsafe,
-        )
-        what.save(Path(scratch) / "job.json")
-        environ = {
-            job.VARIABLE: str(Path(scratch) / "job.json"),
-            # Start-up files of whoever grades are no part of the tests.
-            "IPYTHONDIR": str(Path(scratch) / "ipython"),
-        }
-        with _environment(environ):
-            yield places["work"]
+def judge(about: Lab, taken: Taken, *, unsafe: bool = False) -> tuple[dict[str, Verdict], str]:
+    """A verdict for each part of a submission, and the autograded notebook's text."""
+    book = notebook.overlay(about, taken.cells)
+    with notebook.quiet() as log:
+        tests = Tests(kernel_name="python3")
+        tests.log = log
+        try:
+            book, _ = tests.run(book, about, taken, {"metadata": {}}, unsafe=unsafe)
+        except DeadKernelError as error:
+            raise ContendedError("the kernel that runs the tests died") from error
+        judged = [cell for cell in book.cells if notebook.role(cell) == "test"]
+        verdicts = {notebook.grade_id(cell): _verdict(cell, log) for cell in judged}
+    return verdicts, notebook.write(book)
 
 
-@contextmanager
-def _environment(given: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def silent() -> logging.Logger:
-    """What nbgrader logs is for its own commands."""
-    found = logging.getLogger("contended.course.nbgrader")
-    found.setLevel(logging.CRITICAL)
-    return found
-
-
-def points(cell: Any) -> Sequence[float]:
-    """What nbgrader gives for an executed test, and what it could give."""
-    with notebook.quiet():
-        earned, most = determine_grade(cell, silent())
-    return earned, most
+def _verdict(cell: Any, log: Any) -> Verdict:
+    earned, most = determine_grade(cell, log)
+    if earned == most:
+        return Verdict()
+    for output in cell.outputs:
+        if output.output_type == "error":
+            kind, said = output.ename, _ANSI.sub("", output.evalue).strip()
+            if kind == "CellTimeoutError":
+                return Verdict(f"the test did not end within {CELL_S} s")
+            told = kind in ("AssertionError", "StudentError", "Stopped", "CodeError", "UsageError")
+            words = (said or "a test of this part failed") if told else f"{kind}: {said}"
+            return Verdict(words[:2000])
+    warned = "".join(o.text for o in cell.outputs if o.output_type == "stream")
+    return Verdict(f"the test warned: {warned.strip()[:500]}" if warned else "the test failed")

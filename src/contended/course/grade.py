@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Grade a folder of submissions: `SUBMISSIONS/<student>/<lab>/`, as nbgrader collects them.
 
-Every submission is graded in a process of its own and its grade is written as soon as it is there,
-so a grader that is killed goes on where it was. A grade carries a digest of what it was made from:
-what has not changed is not graded again.
+Each is graded in a process of its own, `python -m contended.course.grade TASK.json`, and its grade
+written at once, with a digest of what it was made from: a grader that is killed goes on where it
+was, and what has not changed is not graded again.
 """
 
 from __future__ import annotations
@@ -17,31 +17,51 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from contended import child, cluster, machine, records
-from contended.course import feedback, grades, lab, sandbox, submission
-from contended.course.grades import Grade
+from contended.course import grades, lab, sandbox, submission
+from contended.course.grades import Grade, PartGrade
 from contended.course.lab import Lab
 from contended.course.submission import Taken
-from contended.course.worker import Task
 from contended.errors import ContendedError, UsageError
+from contended.records import Record
 
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and of how much."""
-
-RECIPE = 1
-"""Raised when everything must be graded anew although nobody's work has changed."""
+RECIPE = 1  # raised when all must be graded anew although nobody's work has changed
 
 # A patch may have to wait for somebody else's build of the same tree; what it does itself is
 # bounded by the deadlines of its boots and the CPU time of its compilers.
-DEADLINE_S = {"notebook": 300.0, "c": 300.0, "patch": 3600.0}
+_DEADLINE_S = {"notebook": 300.0, "c": 300.0, "patch": 3600.0}
 _CLEAN_UP_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class GradingTask(Record):
+    """One submission to be graded; `unsafe` is to do without a sandbox.
+
+    The folder `lab` must be, wherever this runs, at the same place and, by `lab_digest`, the same.
+    """
+
+    student: str
+    lab: str
+    digest: str
+    lab_digest: str
+    taken: Taken
+    unsafe: bool
+
+    # What is handed in may be any bytes.
+    __pydantic_config__: ClassVar = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
+
+    def graded(self, parts: list[PartGrade], seconds: float = 0.0, failed: str = "") -> Grade:
+        """Its grade, now."""
+        slug, notes = Path(self.lab).name, list(self.taken.notes)
+        return Grade(self.student, slug, self.digest, notes, parts, failed, machine.now(), seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,116 +81,70 @@ def run(
     jobs: int = 0,
     dask: str | None = None,
     unsafe: bool = False,
-    progress: Progress | None = None,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> list[Grade]:
-    """Grade all submissions of a folder.
+    """Grade all submissions of a folder, and write grades and feedback; the grades are in order.
 
-    Args:
-        submissions: A folder for each student, with a folder for each lab in it.
-        out: Where grades and feedback are written.
-        labs: Which labs; default: those that any student has handed in.
-        jobs: How many notebooks are graded at once; 0: as many as there are CPUs. Patches are
-            graded one after the other: they are timed against each other.
-        dask: The address of a Dask scheduler, whose workers then do it. They must see the labs at
-            the same place.
-        unsafe: Run students' code without a sandbox.
-        progress: Called with what is done, how much of it is done, and of how much.
-
-    Returns:
-        The grades, by student and lab.
-
-    Raises:
-        UsageError: there is no such folder or lab, or nothing to grade.
-        ContendedError: there is no sandbox and `unsafe` is false, or somebody else is grading.
+    It has a folder for each student, with one for each lab in it; without `labs`, all are graded
+    that any student has handed in. `jobs` notebooks are graded at once, 0: as many as there are
+    CPUs; patches one after the other, since they are timed against each other. `dask` is a
+    scheduler's address; its workers must see the labs at the same place. `progress` is told what is
+    done, how much of it is done, and of how much.
     """
     if not submissions.is_dir():
         raise UsageError(f"there is no folder {submissions}")
     if dask is None:
         sandbox.require(unsafe)
-    chosen = [lab.load(lab.folder() / name) for name in _chosen(submissions, labs)]
-    students = _students(submissions, out)
+    if labs is None:
+        known = lab.slugs()
+        names = [name for name in known if any(submissions.glob(f"*/{name}"))]
+        if not names:
+            need = f"it needs STUDENT/LAB/, with LAB one of {', '.join(known)}"
+            raise UsageError(f"no submissions in {submissions}: {need}, or name the lab with --lab")
+    chosen = [
+        lab.load(lab.folder() / name) for name in (names if labs is None else lab.known(labs))
+    ]
+    folders = [path for path in submissions.iterdir() if path.is_dir() and path.name[0] != "."]
+    students = sorted(path.name for path in folders if path.resolve() != out.resolve())
+    if not students:
+        raise UsageError(f"no student has a folder in {submissions}")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ContendedError(f"cannot write to {out}: {error.strerror}") from error
     with _alone(out):
         found: dict[tuple[str, str], Grade] = {}
-        tasks: list[Task] = []
+        tasks: list[_Todo] = []
         for about in chosen:
             same = about.digest()
             for student in students:
-                taken = _taken(about, submissions / student)
-                task = _task(about, same, student, taken, unsafe)
-                old = _graded_before(out, student, about)
+                folder = submissions / student
+                # A link here would show one student's work as another's.
+                folder = folder if folder.is_symlink() else folder / about.slug
+                task = _task(about, same, student, submission.take(about, folder), unsafe)
+                old = None
+                with suppress(ContendedError):
+                    old = grades.load(out / "grades" / student / f"{about.slug}.json")
                 if old is not None and old.digest == task.digest and not old.failed:
                     found[student, about.slug] = old
                 else:
-                    tasks.append(task)
-        kinds = {str(about.folder): str(about.kind) for about in chosen}
+                    tasks.append((about, task))
         total = len(found) + len(tasks)
-        with closing(_carry_out(tasks, kinds, jobs, dask)) as answers:
-            for task, answer in answers:
-                about = next(each for each in chosen if str(each.folder) == task.lab)
-                grade = _keep(out, about, task, answer)
-                found[grade.student, grade.lab] = grade
-                if progress is not None:
-                    progress(f"{grade.student}: {grade.lab}", len(found), total)
+        with closing(_carry_out(tasks, jobs, dask)) as answers:
+            for (about, task), answer in answers:
+                found[task.student, about.slug] = _keep(out, about, task, answer)
+                progress(f"{task.student}: {about.slug}", len(found), total)
         every = [found[key] for key in sorted(found)]
         write_tables(out, every)
     return every
 
 
-def _chosen(submissions: Path, labs: Sequence[str] | None) -> list[str]:
-    known = lab.slugs()
-    if labs is not None:
-        for name in labs:
-            if name not in known:
-                raise UsageError(f"no lab {name!r}; there are: {', '.join(known)}")
-        return list(dict.fromkeys(labs))
-    there = [name for name in known if any(True for _ in submissions.glob(f"*/{name}"))]
-    if not there:
-        raise UsageError(
-            f"no submissions in {submissions}: it needs STUDENT/LAB/, with LAB one of "
-            f"{', '.join(known)}, or name the lab with --lab"
-        )
-    return there
+_Todo = tuple[Lab, GradingTask]
 
 
-def _students(submissions: Path, out: Path) -> list[str]:
-    names = sorted(
-        path.name
-        for path in submissions.iterdir()
-        if path.is_dir() and path.name[0] != "." and path.resolve() != out.resolve()
-    )
-    if not names:
-        raise UsageError(f"no student has a folder in {submissions}")
-    return names
-
-
-def _task(about: Lab, same: str, student: str, taken: Taken, unsafe: bool) -> Task:
-    return Task(
-        student=student,
-        lab=str(about.folder),
-        digest=taken.digest(about.slug, same, str(RECIPE), str(unsafe)),
-        lab_digest=same,
-        taken=taken,
-        unsafe=unsafe,
-    )
-
-
-def _taken(about: Lab, folder: Path) -> Taken:
-    # A link here would show one student's work as another's.
-    return submission.take(about, folder if folder.is_symlink() else folder / about.slug)
-
-
-def _graded_before(out: Path, student: str, about: Lab) -> Grade | None:
-    with suppress(ContendedError):
-        return grades.load(_grade_file(out, student, about.slug))
-    return None
-
-
-def _grade_file(out: Path, student: str, slug: str) -> Path:
-    return out / "grades" / student / f"{slug}.json"
+def _task(about: Lab, same: str, student: str, taken: Taken, unsafe: bool) -> GradingTask:
+    digest = taken.digest(about.slug, same, str(RECIPE), str(unsafe))
+    return GradingTask(student, str(about.folder), digest, same, taken, unsafe)
 
 
 @contextmanager
@@ -183,91 +157,70 @@ def _alone(out: Path) -> Iterator[None]:
         yield
 
 
-def _keep(out: Path, about: Lab, task: Task, answer: Graded) -> Grade:
+def _keep(out: Path, about: Lab, task: GradingTask, answer: Graded) -> Grade:
     """Write a grade and what belongs to it; the grade last, since it says that all is there."""
     if answer.failed:
-        grade = _failed(about, task, answer.failed)
+        grade = task.graded(grades.nothing(about, "not graded"), failed=answer.failed)
     else:
         grade = records.adapter(Grade).validate_json(answer.grade)
+    place = Path(task.student) / about.slug
+    texts = {out / "feedback" / place / f"{about.slug}.html": grades.page(about, grade)}
     if answer.notebook:
-        place = out / "autograded" / task.student / about.slug
-        place.mkdir(parents=True, exist_ok=True)
-        records.write_whole(place / about.notebook.name, answer.notebook)
-    place = out / "feedback" / task.student / about.slug
-    place.mkdir(parents=True, exist_ok=True)
-    records.write_whole(place / f"{about.slug}.html", feedback.page(about, grade))
-    file = _grade_file(out, task.student, about.slug)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    grade.save(file)
+        texts[out / "autograded" / place / about.notebook.name] = answer.notebook
+    texts[out / "grades" / f"{place}.json"] = grade.to_json()
+    for file, text in texts.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        records.write_whole(file, text)
     return grade
-
-
-def _failed(about: Lab, task: Task, why: str) -> Grade:
-    return Grade(
-        student=task.student,
-        lab=about.slug,
-        digest=task.digest,
-        notes=list(task.taken.notes),
-        parts=grades.nothing(about, "not graded"),
-        failed=why,
-        graded=machine.now(),
-        seconds=0.0,
-    )
 
 
 def write_tables(out: Path, every: Sequence[Grade]) -> None:
     """All grades in one CSV and one JSON file."""
+    table = [["student", "lab", "part", "earned", "points", "reason"]]
+    for grade in every:
+        note = grade.failed and f"not graded: {grade.failed}"
+        rows = [(part.id, part.earned, part.points, part.reason) for part in grade.parts]
+        for row in (*rows, ("(all)", grade.earned, grade.points, note)):
+            table.append([grade.student, grade.lab, *map(str, row)])
     text = io.StringIO()
-    csv.writer(text).writerows([[_harmless(cell) for cell in row] for row in grades.rows(every)])
+    for line in table:
+        # A spreadsheet must not compute what a student wrote.
+        risky = [cell[:1] in tuple("=+-@\t\r") and not cell.isdecimal() for cell in line]
+        csv.writer(text).writerow([f"'{c}" if r else c for c, r in zip(line, risky, strict=True)])
     records.write_whole(out / "grades.csv", text.getvalue())
     content = [json.loads(grade.to_json()) for grade in every]
     records.write_whole(out / "grades.json", json.dumps(content, indent=2) + "\n")
 
 
-def _harmless(cell: str) -> str:
-    """A spreadsheet must not compute what a student wrote."""
-    return f"'{cell}" if cell[:1] in tuple("=+-@\t\r") and not cell.isdecimal() else cell
-
-
 def _carry_out(
-    tasks: Sequence[Task], kinds: dict[str, str], jobs: int, dask: str | None
-) -> Generator[tuple[Task, Graded], None, None]:
-    if not tasks:
-        return
+    tasks: Sequence[_Todo], jobs: int, dask: str | None
+) -> Generator[tuple[_Todo, Graded], None, None]:
     if dask is not None:
-        yield from _on_cluster(tasks, kinds, dask)
+        yield from _on_cluster(tasks, dask) if tasks else ()
         return
-    jobs = jobs or len(machine.allowed_cpus())
-    with ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(jobs))
-        single = stack.enter_context(ThreadPoolExecutor(1))
-        # Whatever ends this block early: what has not begun does not begin.
-        stack.callback(single.shutdown, cancel_futures=True)
-        stack.callback(pool.shutdown, cancel_futures=True)
-        # And what has begun ends; this comes first.
-        stack.push(_end_all)
-        notebooks = [task for task in tasks if kinds[task.lab] != "patch"]
-        patches = [task for task in tasks if kinds[task.lab] == "patch"]
-        futures = {_submit(pool, task, kinds): task for task in notebooks}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-        # Only now: a patch's latencies are measured, and need the machine for themselves.
-        futures = {_submit(single, task, kinds): task for task in patches}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+    notebooks = [each for each in tasks if each[0].kind != "patch"]
+    patches = [each for each in tasks if each[0].kind == "patch"]
+    # Patches afterwards: their latencies are measured, and need the machine for themselves.
+    for some, many in ((notebooks, jobs or len(machine.allowed_cpus())), (patches, 1)):
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(many))
+            # Whatever ends this block early: what has not begun does not begin.
+            stack.callback(pool.shutdown, cancel_futures=True)
+            # And what has begun ends; this comes first.
+            stack.push(_end_all)
+            futures = {pool.submit(in_process, *_order(*each)): each for each in some}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
 
 
-def _submit(pool: ThreadPoolExecutor, task: Task, kinds: dict[str, str]) -> Future[Graded]:
-    return pool.submit(in_process, task.to_json(), DEADLINE_S[kinds[task.lab]])
+def _order(about: Lab, task: GradingTask) -> tuple[str, float]:
+    return task.to_json(), _DEADLINE_S[about.kind]
 
 
-def _on_cluster(
-    tasks: Sequence[Task], kinds: dict[str, str], address: str
-) -> Iterator[tuple[Task, Graded]]:
+def _on_cluster(tasks: Sequence[_Todo], address: str) -> Iterator[tuple[_Todo, Graded]]:
     with cluster.connected(address, len(tasks)) as client:
-        futures: dict[Any, Task] = {
-            client.submit(in_process, task.to_json(), DEADLINE_S[kinds[task.lab]], pure=False): task
-            for task in tasks
+        futures: dict[Any, _Todo] = {
+            client.submit(in_process, *_order(*each), pure=False): each for each in tasks
         }
         for future in cluster.done(futures):
             try:
@@ -283,9 +236,8 @@ _running: set[subprocess.Popen[bytes]] = set()
 
 def _end_all(kind: type[BaseException] | None, *_: object) -> None:
     """When grading is broken off, those who grade are in sessions of their own and go on."""
-    if kind is not None:
-        for process in list(_running):
-            process.terminate()
+    for process in list(_running) if kind is not None else ():
+        process.terminate()
 
 
 def in_process(text: str, deadline_s: float) -> Graded:
@@ -296,28 +248,26 @@ def in_process(text: str, deadline_s: float) -> Graded:
         log = place / "log"
         with log.open("wb") as stream:
             process = subprocess.Popen(
-                [sys.executable, "-m", "contended.course.worker", str(place / "task.json")],
+                [sys.executable, "-m", "contended.course.grade", str(place / "task.json")],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
                 start_new_session=True,
                 env={**child.environment(), "TMPDIR": scratch},
             )
-            _running.add(process)
-            try:
+        _running.add(process)
+        late = True
+        try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(deadline_s)
                 late = False
-            except subprocess.TimeoutExpired:
-                late = True
-            finally:
-                _running.discard(process)
-                _end(process)
+        finally:
+            _running.discard(process)
+            _end(process)
         with suppress(OSError):
             book = place / "autograded.ipynb"
-            return Graded(
-                grade=(place / "grade.json").read_text(),
-                notebook=book.read_text() if book.exists() else "",
-            )
+            text = book.read_text() if book.exists() else ""
+            return Graded((place / "grade.json").read_text(), text)
         if late:
             return Graded(failed=f"it was not done after {deadline_s:.0f} s")
         with suppress(OSError):
@@ -339,9 +289,53 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def one(about: Lab, taken: Taken, *, student: str, unsafe: bool) -> Grade:
     """Grade one submission now; nothing is written."""
-    what = _task(about, about.digest(), student, taken, unsafe)
-    answer = in_process(what.to_json(), DEADLINE_S[about.kind])
+    task = _task(about, about.digest(), student, taken, unsafe)
+    answer = in_process(*_order(about, task))
     if answer.failed:
         raise ContendedError(f"{about.slug} could not be graded: {answer.failed}")
     found: Grade = records.adapter(Grade).validate_json(answer.grade)
-    return replace(found, student=student)
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Grade what TASK.json says, and write grade.json beside it."""
+    # Told to end, end in order: kernels and machines go with the blocks that started them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    child.die_with_parent(signal.SIGTERM)
+    file = Path(argv[0])
+    try:
+        task = records.adapter(GradingTask).validate_json(file.read_bytes())
+        start = time.monotonic()
+        parts, book = _judge(task)
+    except ContendedError as error:
+        records.write_whole(file.with_name("failed.txt"), str(error))
+        return 1
+    if book:
+        records.write_whole(file.with_name("autograded.ipynb"), book)
+    task.graded(parts, time.monotonic() - start).save(file.with_name("grade.json"))
+    return 0
+
+
+def _judge(task: GradingTask) -> tuple[list[PartGrade], str]:
+    about = lab.load(Path(task.lab))
+    if about.digest() != task.lab_digest:
+        raise ContendedError(f"{task.lab} is not the same lab here as where grading was started")
+    if task.taken.empty:
+        why = "nothing could be taken from the submission: see the notes"
+        return grades.nothing(about, why), ""
+    sandbox.require(task.unsafe)
+    # Neither kind of lab should wait for what judges the other: nbgrader, or the kernel lab.
+    if about.kind == "patch":
+        from contended.course import patches
+
+        content = task.taken.files[about.files[0]]
+        verdicts, book = patches.judge(about, content, unsafe=task.unsafe), ""
+    else:
+        from contended.course import execute
+
+        verdicts, book = execute.judge(about, task.taken, unsafe=task.unsafe)
+    return grades.assemble(about, verdicts.__getitem__), book
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: MIT
 """A lab's notebook: which cell plays which part, what students see of it, what is executed.
 
-nbgrader's conventions and its own preprocessors: a cell's part is in its metadata, solutions and
-hidden tests stand between its markers.
+A cell's part is in nbgrader's metadata; solutions and hidden tests stand between its markers.
 """
 
 from __future__ import annotations
 
-import io
 import logging
 import re
 import warnings
@@ -20,112 +18,100 @@ import nbformat
 from contended.course.lab import Lab
 from contended.errors import UsageError
 
-SETUP = "setup"
-"""The tag of given cells that student code needs."""
-
 MARKERS = re.compile(r"(BEGIN|END) (SOLUTION|STUB|HIDDEN TESTS)")
 _SOLUTION = re.compile(r"### BEGIN SOLUTION.*?### END SOLUTION", re.S)
 _HIDDEN = re.compile(r"### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS", re.S)
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Nbgrader 0.9 imports and calls what its own dependencies call deprecated."""
+def quiet() -> Iterator[logging.Logger]:
+    """Silence what nbgrader's dependencies call deprecated; gives a logger that says nothing."""
+    silent = logging.getLogger("contended.course.nbgrader")
+    silent.setLevel(logging.CRITICAL)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.simplefilter("ignore", PendingDeprecationWarning)
-        warnings.simplefilter("ignore", FutureWarning)
+        for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
+            warnings.simplefilter("ignore", kind)
         # SQLAlchemy and traitlets have classes of their own for the same.
         warnings.filterwarnings("ignore", category=UserWarning, module=r"nbgrader(\.|$)")
-        yield
+        yield silent
+
+
+def parsed(text: str) -> Any:
+    """A notebook as nbformat has it."""
+    return nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
 
 
 def read(lab: Lab) -> Any:
-    """The lab's notebook as nbformat has it.
-
-    Raises:
-        UsageError: it is no notebook, or not one of this lab; the message says what is wrong.
-    """
+    """The lab's notebook; a UsageError says why it is none, or not one of this lab."""
     try:
-        text = lab.notebook.read_text(encoding="utf-8")
-        book = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
+        book = parsed(lab.notebook.read_text(encoding="utf-8"))
         nbformat.validate(book)
     except Exception as error:  # nbformat raises what its parsers raise
         raise UsageError(f"{lab.notebook}: {str(error).splitlines()[0]}") from error
-    for what in mistakes(lab, book):
+    for what in _mistakes(lab, book):
         raise UsageError(f"{lab.notebook}: {what}")
     return book
 
 
+def _about(cell: Any, what: str) -> Any:
+    return cell.get("metadata", {}).get("nbgrader", {}).get(what, "")
+
+
 def grade_id(cell: Any) -> str:
     """The name that nbgrader knows a cell by; empty for other cells."""
-    return str(cell.get("metadata", {}).get("nbgrader", {}).get("grade_id", ""))
+    return str(_about(cell, "grade_id"))
 
 
-def _is(cell: Any, what: str) -> bool:
-    return bool(cell.get("metadata", {}).get("nbgrader", {}).get(what, False))
+def role(cell: Any) -> str:
+    """Who writes a cell and what for: `student`, a `test` that counts, given code for `setup`."""
+    if _about(cell, "solution"):
+        return "student"
+    if _about(cell, "grade"):
+        return "test"
+    return "setup" if _is_tagged(cell) else ""
 
 
-def is_student(cell: Any) -> bool:
-    """Whether students write it."""
-    return _is(cell, "solution")
+def _is_tagged(cell: Any) -> bool:
+    return cell.cell_type == "code" and "setup" in cell.get("metadata", {}).get("tags", [])
 
 
-def is_test(cell: Any) -> bool:
-    """Whether it is a test that counts."""
-    return _is(cell, "grade") and not _is(cell, "solution")
+def students(book: Any) -> dict[str, str]:
+    """The text of each student cell, by its name."""
+    return {grade_id(c): str(c.source) for c in book.cells if role(c) == "student"}
 
 
-def is_setup(cell: Any) -> bool:
-    """Whether it is given code that student code needs."""
-    tags = cell.get("metadata", {}).get("tags", [])
-    return cell.cell_type == "code" and SETUP in tags
-
-
-def mistakes(lab: Lab, book: Any) -> Iterator[str]:
-    """What of a notebook does not agree with its lab.toml."""
-    students = [grade_id(cell) for cell in book.cells if is_student(cell)]
-    if lab.kind != "patch" and sorted(students) != sorted(lab.cells):
-        yield f"its student cells are {students}, and lab.toml's cells {list(lab.cells)}"
-    tests = {grade_id(c): c.metadata.nbgrader.get("points") for c in book.cells if is_test(c)}
+def _mistakes(lab: Lab, book: Any) -> Iterator[str]:
+    own = [grade_id(cell) for cell in book.cells if role(cell) == "student"]
+    tests = {
+        grade_id(c): c.metadata.nbgrader.get("points") for c in book.cells if role(c) == "test"
+    }
     if lab.kind == "patch":
-        if tests or students:
+        if tests or own:
             yield "a patch is graded by its parts: no cell may be a test or a solution"
         return
+    if sorted(own) != sorted(lab.cells):
+        yield f"its student cells are {own}, and lab.toml's cells {list(lab.cells)}"
     parts = {part.id: part.points for part in lab.parts}
     if list(tests.items()) != list(parts.items()):
         yield f"its tests are {tests}, and lab.toml's parts {parts}: same names, points and order"
-    for cell in book.cells:
-        name, tagged = grade_id(cell), is_setup(cell)
-        if (is_test(cell) or tagged) and is_student(cell):
-            yield f"the cell {name} is a student's and must be nothing else"
-        if tagged and MARKERS.search(cell.source):
-            yield f"the set-up cell {name} holds a solution or hidden tests"
+    for cell in filter(_is_tagged, book.cells):
+        if role(cell) == "student":
+            yield f"the cell {grade_id(cell)} is a student's and must be nothing else"
+        if MARKERS.search(cell.source):
+            yield f"the set-up cell {grade_id(cell)} holds a solution or hidden tests"
 
 
 def stub(lab: Lab) -> Any:
-    """The notebook as students get it: no solution, no hidden test, no output; with checksums.
-
-    Raises:
-        UsageError: as `read`, or a marker is missing.
-    """
+    """The notebook as students get it: no solution, hidden test or output; with checksums."""
     book = read(lab)
-    with quiet():
+    with quiet() as log:
         # It brings a web server and a database along, which only a release needs.
-        from nbgrader.preprocessors import (
-            CheckCellMetadata,
-            ClearHiddenTests,
-            ClearOutput,
-            ClearSolutions,
-            ComputeChecksums,
-            LockCells,
-        )
+        from nbgrader import preprocessors as given
 
-        steps = (CheckCellMetadata, LockCells, ClearSolutions, ClearOutput, ClearHiddenTests)
-        for step in (*steps, ComputeChecksums):
+        steps = (given.CheckCellMetadata, given.LockCells, given.ClearSolutions, given.ClearOutput)
+        for step in (*steps, given.ClearHiddenTests, given.ComputeChecksums):
             made = step()
-            made.log = logging.getLogger("contended.course.nbgrader")
-            made.log.setLevel(logging.CRITICAL)
+            made.log = log
             try:
                 book, _ = made.preprocess(book, {"metadata": {"name": lab.slug}})
             except Exception as error:  # nbgrader raises RuntimeError and ValidationError
@@ -137,19 +123,12 @@ def stub(lab: Lab) -> Any:
 
 def write(book: Any) -> str:
     """A notebook's text, as JupyterLab would save it."""
-    out = io.StringIO()
-    nbformat.write(book, out)  # type: ignore[no-untyped-call]
-    return out.getvalue()
+    return f"{nbformat.writes(book)}\n"  # type: ignore[no-untyped-call]
 
 
 def stubs(lab: Lab) -> dict[str, str]:
-    """The text of each student cell as it is released."""
-    return {grade_id(c): c.source for c in stub(lab).cells if is_student(c)}
-
-
-def solutions(lab: Lab) -> dict[str, str]:
-    """The text of each student cell as the instructor solves it."""
-    return {grade_id(c): c.source for c in read(lab).cells if is_student(c)}
+    """The text of each student cell as it is released; none of a lab without such cells."""
+    return students(stub(lab)) if lab.cells else {}
 
 
 def secrets(lab: Lab) -> Iterator[str]:
@@ -157,7 +136,7 @@ def secrets(lab: Lab) -> Iterator[str]:
     for cell in read(lab).cells:
         for region in (_SOLUTION, _HIDDEN):
             yield from region.findall(cell.source)
-        if is_student(cell) and not _SOLUTION.search(cell.source):
+        if role(cell) == "student" and not _SOLUTION.search(cell.source):
             yield cell.source
 
 
@@ -167,7 +146,7 @@ def overlay(lab: Lab, cells: Mapping[str, str]) -> Any:
     for cell in book.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-        if is_student(cell):
+        if role(cell) == "student":
             cell.source = cells[grade_id(cell)]
     return book
 
@@ -176,13 +155,8 @@ def for_student(lab: Lab, cells: Mapping[str, str]) -> tuple[tuple[str, str], ..
     """What a student's process executes, in order: set-up cells and the student's own."""
     found = []
     for number, cell in enumerate(read(lab).cells):
-        if is_setup(cell):
+        if _is_tagged(cell):
             found.append((grade_id(cell) or f"setup-{number}", str(cell.source)))
-        elif is_student(cell) and cell.cell_type == "code":
+        elif role(cell) == "student" and cell.cell_type == "code":
             found.append((grade_id(cell), cells[grade_id(cell)]))
     return tuple(found)
-
-
-def ids(lab: Lab) -> set[str]:
-    """The ids that Jupyter knows the lab's own cells by."""
-    return {str(cell.get("id")) for cell in read(lab).cells}

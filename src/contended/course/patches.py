@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Judge a kernel patch: it applies, builds without a warning, boots, and its counts are right.
 
-A student's kernel runs in QEMU and nowhere else. But before that a compiler reads the patch, on
-this machine; so make runs in a sandbox that shows it the kernel's tree and the system's headers,
-lets it write to the objects, and knows nothing of the rest. The files of which programs are made
-that the build itself runs cannot be changed (`patchtext.HOST_PROGRAMS`).
+patch(1) takes ed scripts, follows hints about names, and makes links; so a unified diff of C files
+in allowed folders is read, and our own text of its hunks applied. Its kernel runs in QEMU only, and
+make in a sandbox; nothing that the build itself runs can be changed.
 """
 
 from __future__ import annotations
@@ -12,221 +11,251 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from contended import tree
-from contended.course import box, patchtext
+from contended.course import sandbox
 from contended.course.grades import Verdict
 from contended.course.lab import Lab
-from contended.course.patchtext import Refused
 from contended.errors import ContendedError
-from contended.kernel import build, make, run, source, store, variants
-from contended.kernel.build import Kernel
+from contended.kernel import build, make, patchfile, run, source, store, variants
 from contended.kernel.patchfile import Change
-from contended.kernel.record import KernelRun
+from contended.kernel.record import BootRecord, KernelRun, OutcomeRecord
 from contended.kernel.run import Plan
 from contended.kernel.source import KernelSource
-from contended.kernel.variants import Variant
+
+HOST_PROGRAMS = {
+    *("fs/unicode/mkutf8data.c", "include/linux/crc32poly.h", "include/linux/license.h"),
+    *("include/linux/mod_devicetable.h", "lib/crc32defs.h", "lib/gen_crc32table.c"),
+    *("lib/gen_crc64table.c", "lib/raid6/mktables.c"),
+}
+"""What programs are made of that a build of Linux 6.1 runs on the machine that builds it."""
+
+_NEVER = re.compile(
+    r"(?m)^(GIT binary patch|Binary files .* differ|rename (from|to) |copy (from|to) "
+    r"|similarity index |new file mode (?!100644)|deleted file mode )"
+)
 
 SUBMISSION = "submission"
 _DETAIL_CHARS = 12_000
+_SIZES = {"disk": 4 << 30, "address_space": 8 << 30, "processes": 256}
+_BUILDING = sandbox.Limits(wall_s=900, cpu_s=600, **_SIZES)
 
-_BUILDING = box.Limits(wall_s=900, cpu_s=600, disk=4 << 30, address_space=8 << 30, processes=256)
+
+class PatchRefused(ContendedError):
+    """A patch that is not taken; the message says why to its author, `detail` at length."""
+
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+def parse(content: bytes, allow: Sequence[str]) -> tuple[Change, ...]:
+    """Read a patch strictly: it may change C files in the folders `allow`, no others."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PatchRefused(f"the patch is not in UTF-8 (byte {error.start})") from error
+    if "\r\n" in text:
+        remedy = "save it with `git diff > fix.patch`, or repair it with dos2unix"
+        raise PatchRefused(f"the patch has Windows line ends (CRLF), the kernel has not: {remedy}")
+    if match := _NEVER.search(text):
+        what = match[0].strip()
+        raise PatchRefused(f"the patch may only change lines of text files, not: {what}")
+    try:
+        found = patchfile.changes(text)
+    except patchfile.BadPatch as error:
+        raise PatchRefused(str(error)) from None
+    names = [change.file for change in found]
+    for change in found:
+        old, new = change.old, change.new
+        if not new:
+            raise PatchRefused(f"the patch may not remove a file: {old}")
+        if old not in ("", new):
+            raise PatchRefused(f"the patch may not rename {old} to {new}")
+        if not new.startswith(tuple(allow)) or not new.endswith((".c", ".h")):
+            where = ", ".join(allow)
+            raise PatchRefused(f"the patch may only change .c and .h files in {where}: not {new}")
+        if new in HOST_PROGRAMS:
+            what = "is part of a program that builds the kernel: it may not be changed"
+            raise PatchRefused(f"{new} {what}")
+        if names.count(new) > 1:
+            what = "is in the patch twice: hand in one diff against Linux 6.1"
+            raise PatchRefused(f"{new} {what}")
+    return found
+
+
+def text(changes: Sequence[Change]) -> str:
+    """The same changes as a patch of our own."""
+    lines = ["Subject: submission", "", "---"]
+    for change in changes:
+        lines.append(f"diff --git a/{change.file} b/{change.file}")
+        if not change.old:
+            lines.append("new file mode 100644")
+        lines += [f"--- a/{change.old}" if change.old else "--- /dev/null", f"+++ b/{change.file}"]
+        lines += [line for hunk in change.hunks for line in (hunk.head, *hunk.lines)]
+    return "\n".join(lines) + "\n"
+
+
+def code(source: str) -> str:
+    """C without its comments and blanks: what is left if only they differ is the same."""
+    parts = r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
+    bare = re.sub(parts, lambda m: " " if m[0].startswith("/") else m[0], source, flags=re.S)
+    return " ".join(bare.split())
 
 
 def judge(lab: Lab, content: bytes, *, unsafe: bool = False) -> dict[str, Verdict]:
-    """A verdict on each part of a patch lab.
-
-    Args:
-        lab: The lab.
-        content: The patch as it was handed in.
-        unsafe: Compile without a sandbox.
-
-    Raises:
-        ContendedError: this machine lacks something: QEMU, the source, a package.
-    """
+    """A verdict on each part of a patch lab for a patch as it was handed in."""
+    found, steps = None, {}
+    problem = Verdict("it was not reached")
     try:
-        changes = patchtext.parse(content, lab.patch.allow)
-    except Refused as error:
-        return _all(lab, Verdict(str(error)), {})
-    tree = source.find()
-    with tempfile.TemporaryDirectory(prefix="contended-patch-") as scratch:
-        case = _case(lab, changes, Path(scratch))
-        try:
+        changes = parse(content, lab.patch.allow)
+        tree = source.find()
+        with tempfile.TemporaryDirectory(prefix="contended-patch-") as scratch:
+            case = _case(lab, changes, Path(scratch))
             _apply(tree, changes, case)
-        except Refused as error:
-            return _all(lab, Verdict(str(error)), {})
-        earned = {"applies": Verdict()}
-        plan = _plan(case)
-        with _kernels(plan, tree, unsafe) as problem:
-            if problem:
-                return _all(lab, problem, earned)
-            found = run.carry_out(plan, vcpus=lab.patch.vcpus, repeats=1, accel="auto")
-        return _all(lab, Verdict("it was not reached"), {**earned, **_steps(found)}, found)
-
-
-def _all(
-    lab: Lab, problem: Verdict, steps: Mapping[str, Verdict], found: KernelRun | None = None
-) -> dict[str, Verdict]:
-    """Every part's verdict: the first step that is not in `steps` meets the problem."""
+            steps["applies"] = Verdict()
+            booted = _plan(case)
+            with _kernels(booted, tree, unsafe):
+                found = run.carry_out(booted, vcpus=2, repeats=1, accel="auto")
+            steps |= {"builds": Verdict(), "boots": _boots(found)}
+    except PatchRefused as error:
+        problem = Verdict(str(error), error.detail)
     verdicts = {}
-    told = False
     for part in lab.parts:
         if part.step in steps:
             verdicts[part.id] = steps[part.step]
         elif part.runs and found is not None:
             verdicts[part.id] = _of_runs(found, part.runs)
-        elif told:
-            verdicts[part.id] = Verdict(f"it was not reached: {problem.reason}")
         else:
+            # The first step that was lost meets the problem.
             verdicts[part.id] = problem
-            told = True
+            if not problem.reason.startswith("it was not reached"):
+                problem = Verdict(f"it was not reached: {problem.reason}")
     return verdicts
 
 
 def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.KernelCase:
-    """The lab's kernel.toml with the patch in it, as a case."""
     place = scratch / lab.slug
     place.mkdir()
-    (place / "submission.patch").write_text(patchtext.text(changes))
-    # What the lab adds to a submission, from its own folder or from the repository's patches.
-    given = [path for path in lab.folder.glob("*.patch") if path.name not in lab.files]
-    for extra in (*given, *(tree.home() / name for name in lab.patch.extra)):
-        shutil.copy(extra, place)
+    (place / "submission.patch").write_text(text(changes))
+    # What the lab adds to a submission.
+    for path in lab.folder.glob("*.patch"):
+        if path.name not in lab.files:
+            shutil.copy(path, place)
     shutil.copy(lab.folder / "kernel.toml", place / "variants.toml")
     return variants.read(place / "variants.toml")
+
+
+def _further(case: variants.KernelCase) -> list[str]:
+    return [name for name in case.variants if name.startswith(f"{SUBMISSION}-")]
 
 
 def _plan(case: variants.KernelCase) -> Plan:
     """What is booted: the smoke set for the submission itself, not for it with further patches."""
     main = run.plan(case, [SUBMISSION])
-    others = [name for name in case.variants if name.startswith(f"{SUBMISSION}-")]
-    if not others:
+    if not (others := _further(case)):
         return main
     more = run.plan(case, others, smoke=False)
     wanted = {(variant.name, each.name) for variant, each in (*main.boots, *more.boots)}
     runs = {**more.case.runs, **main.case.runs}
-    return Plan(
-        replace(case, runs=runs, outcomes=main.case.outcomes + more.case.outcomes),
-        tuple(
-            (variant, each)
-            for each in runs.values()
-            for variant in case.variants.values()
-            if (variant.name, each.name) in wanted
-        ),
+    boots = tuple(
+        (variant, each)
+        for each in runs.values()
+        for variant in case.variants.values()
+        if (variant.name, each.name) in wanted
     )
+    outcomes = main.case.outcomes + more.case.outcomes
+    return Plan(replace(case, runs=runs, outcomes=outcomes), boots)
 
 
 def _apply(tree: KernelSource, changes: Sequence[Change], case: variants.KernelCase) -> None:
-    """See that a patch applies, that it changes more than comments, and that the lab's fit on it.
 
-    Raises:
-        Refused: it does not.
-    """
-    before = {change.file: _code(tree.tree / change.file) for change in changes}
+    def bare() -> list[str]:
+        files = (tree.tree / change.file for change in changes)
+        return [code(file.read_text(errors="replace")) if file.exists() else "" for file in files]
+
+    before = bare()
     for change in changes:
         if (tree.tree / change.file).is_symlink():
-            raise Refused(f"{change.file} is a link in the kernel's tree")
+            raise PatchRefused(f"{change.file} is a link in the kernel's tree")
     try:
         with source.patched(tree, case.variants[SUBMISSION].patches):
-            after = {change.file: _code(tree.tree / change.file) for change in changes}
+            after = bare()
     except ContendedError as error:
         said = str(error).partition("submission.patch ")[2] or str(error)
-        raise Refused(f"the patch {said}") from error
+        raise PatchRefused(f"the patch {said}") from error
     if before == after:
-        raise Refused("the patch changes nothing but comments and blanks")
-    for name, variant in case.variants.items():
-        if name.startswith(f"{SUBMISSION}-"):
-            try:
-                with source.patched(tree, variant.patches):
-                    pass
-            except ContendedError as error:
-                raise Refused(
-                    "the patch applies, but what the lab adds to it does not: leave the lines "
-                    f"around it as they are ({str(error).partition('/')[2]})"
-                ) from error
-
-
-def _code(file: Path) -> str:
-    return patchtext.code(file.read_text(errors="replace")) if file.exists() else ""
+        raise PatchRefused("the patch changes nothing but comments and blanks")
+    for name in _further(case):
+        try:
+            with source.patched(tree, case.variants[name].patches):
+                pass
+        except ContendedError as error:
+            why = "the patch applies, but what the lab adds to it does not: leave the lines around"
+            where = str(error).partition("/")[2]
+            raise PatchRefused(f"{why} it as they are ({where})") from error
 
 
 @contextmanager
-def _kernels(plan: Plan, tree: KernelSource, unsafe: bool) -> Iterator[Verdict | None]:
-    """Have the plan's kernels built; those of the submission are gone afterwards.
-
-    Yields:
-        Why one could not be built, or None if all are there.
-    """
-    made: list[Kernel] = []
+def _kernels(booted: Plan, tree: KernelSource, unsafe: bool) -> Iterator[None]:
+    """Have the plan's kernels built; those of the submission are gone afterwards."""
+    made: list[Path] = []
     try:
-        problem = None
-        for variant, config in plan.kernels:
+        for variant, config in booted.kernels:
             there = build.find(variant, config, tree) is not None
+            own = variant.name.startswith(SUBMISSION)
             try:
                 kernel = build.build(variant, config, tree, boxed=None if unsafe else _boxed)
             except (make.BuildError, build.LayoutError) as error:
-                if not variant.name.startswith(SUBMISSION):
+                if not own:
                     raise
-                problem = _not_built(variant, config, error)
-                break
-            if not there and variant.name.startswith(SUBMISSION):
-                made.append(kernel)
-        yield problem
+                reason = str(error).removeprefix(f"{variant}, config {config} ")
+                # Where the grader's cache is, is nobody's business, and shorter names read better.
+                cache, detail = str(store.cache()), "\n".join(getattr(error, "__notes__", []))
+                detail = re.sub(rf"{re.escape(cache)}/source/\w+/tree/?", "", detail)
+                detail = detail.replace(cache, "...")[-_DETAIL_CHARS:]
+                raise PatchRefused(f"the kernel {reason}", detail) from error
+            if own and not there:
+                made.append(kernel.image.parent)
+        yield
     finally:
         # A class of a hundred would otherwise leave a hundred kernels.
-        for kernel in made:
-            shutil.rmtree(kernel.image.parent, ignore_errors=True)
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _boxed(command: Sequence[str], tree: Path, objects: Path) -> list[str]:
-    """A make of somebody else's C, in a sandbox."""
-    before = box.prefix(readable=[tree], writable=[objects], limits=_BUILDING, drop=False)
-    return [*before, "env", f"TMPDIR={box.HOME}", f"HOME={box.HOME}", *command]
+    before = sandbox.box(_BUILDING, [tree], [objects])
+    return [*before, "env", f"TMPDIR={sandbox.HOME}", f"HOME={sandbox.HOME}", *command]
 
 
-def _not_built(variant: Variant, config: str, error: ContendedError) -> Verdict:
-    reason = str(error).removeprefix(f"{variant}, config {config} ")
-    # Where the grader's cache is, is nobody's business, and shorter names read better.
-    detail = "\n".join(getattr(error, "__notes__", []))
-    detail = re.sub(rf"{re.escape(str(store.cache()))}/source/\w+/tree/?", "", detail)
-    detail = detail.replace(str(store.cache()), "...")
-    return Verdict(f"the kernel {reason}", detail[-_DETAIL_CHARS:])
-
-
-def _steps(found: KernelRun) -> dict[str, Verdict]:
-    """What of the steps can be said of kernels that were built and booted."""
-    lost = [boot for boot in found.boots if boot.variant.startswith(SUBMISSION) and boot.failed]
-    boots = Verdict()
-    if lost:
-        boots = Verdict(
-            f"with the workload {lost[0].workload} (config {lost[0].config}) the kernel ended in a "
-            f"{lost[0].failed}",
-            lost[0].excerpt[:_DETAIL_CHARS],
-        )
-    return {"builds": Verdict(), "boots": boots}
+def _boots(found: KernelRun) -> Verdict:
+    for boot in found.boots:
+        if boot.variant.startswith(SUBMISSION) and boot.failed:
+            where = f"with the workload {boot.workload} (config {boot.config})"
+            why = f"{where} the kernel ended in a {boot.failed}"
+            return Verdict(why, boot.excerpt[:_DETAIL_CHARS])
+    return Verdict()
 
 
 def _of_runs(found: KernelRun, names: Sequence[str]) -> Verdict:
-    about = [
-        outcome
-        for outcome in found.outcomes
-        if outcome.run in names and outcome.variant.startswith(SUBMISSION)
-    ]
+    def is_meant(each: OutcomeRecord | BootRecord) -> bool:
+        return each.run in names and each.variant.startswith(SUBMISSION)
+
+    about = list(filter(is_meant, found.outcomes))
     if not about:
         raise ContendedError(f"nothing is expected of a submission in the runs {', '.join(names)}")
     lost = [outcome for outcome in about if not outcome.held]
     if not lost:
         return Verdict()
     lines = [f"in the run {o.run}: {o.condition}; seen: {o.seen}" for o in about]
-    for boot in found.boots:
-        if boot.run in names and boot.variant.startswith(SUBMISSION):
-            failed = [check for check in boot.checks if not check.get("ok")]
-            lines += [f"smoke check failed: {check!s}" for check in failed]
-            if boot.excerpt:
-                lines += ["", f"The kernel's own words, in the run {boot.run}:", boot.excerpt]
+    for boot in filter(is_meant, found.boots):
+        failed = [check for check in boot.checks if not check.get("ok")]
+        lines += [f"smoke check failed: {check!s}" for check in failed]
+        if boot.excerpt:
+            lines += ["", f"The kernel's own words, in the run {boot.run}:", boot.excerpt]
     said = "; ".join(f"{outcome.expected}: {outcome.reason}" for outcome in lost)
     return Verdict(f"not seen: {said}", "\n".join(lines)[:_DETAIL_CHARS])

@@ -10,24 +10,19 @@ import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import nbformat
 
 from contended import tree
 from contended.course import lab, notebook
 from contended.course.lab import Lab
 from contended.errors import ContendedError, UsageError
 
-TELLING = 16
-"""A line with so many characters, blanks aside, is not in two places by chance."""
+_TELLING = 16  # characters, blanks aside, that are not in two places by chance
 
 _C_REGION = re.compile(
     r"^[ \t]*/\* BEGIN SOLUTION \*/[ \t]*\n(?P<solution>.*?)^[ \t]*/\* END SOLUTION \*/[ \t]*\n"
     r"(?:[ \t]*/\* BEGIN STUB[ \t]*\n(?P<stub>.*?)^[ \t]*END STUB \*/[ \t]*\n)?",
     re.S | re.M,
 )
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Leak(ContendedError):
@@ -35,16 +30,16 @@ class Leak(ContendedError):
 
 
 def contents(about: Lab) -> dict[str, bytes]:
-    """A student's copy of a lab: names relative to its folder, and what is in the files.
-
-    Raises:
-        UsageError: a marker is missing or in the wrong place.
-        Leak: something of a solution or a hidden test is left.
-    """
+    """A student's copy of a lab, by names in its folder; UsageError or Leak if it is bad."""
     found = {about.notebook.name: notebook.write(notebook.stub(about)).encode()}
     found |= dict(material(about))
-    found["lab.toml"] = _public((about.folder / "lab.toml").read_text()).encode()
-    check(about, found)
+    # The place of the solution is not told.
+    text = (about.folder / "lab.toml").read_text()
+    text = re.sub(r"^solution\s*=.*\n", "", text, flags=re.M)
+    if "solution" in tomllib.loads(text).get("patch", {}):
+        raise UsageError("lab.toml: patch.solution must be a line of its own")
+    found["lab.toml"] = text.encode()
+    _check(about, found)
     return dict(sorted(found.items()))
 
 
@@ -70,44 +65,29 @@ def _stripped(file: Path, text: str) -> str:
     return text
 
 
-def _public(text: str) -> str:
-    """A lab.toml without the place of the solution."""
-    text = re.sub(r"^solution\s*=.*\n", "", text, flags=re.M)
-    if "solution" in tomllib.loads(text).get("patch", {}):
-        raise UsageError("lab.toml: patch.solution must be a line of its own")
-    return text
-
-
-def secrets(about: Lab) -> Iterator[str]:
+def _secrets(about: Lab) -> Iterator[str]:
     """The lines that no student's copy may have, without blanks."""
     texts = list(notebook.secrets(about))
     for name in about.material():
         if name != about.notebook.name:
-            text = (about.folder / name).read_text(encoding="utf-8", errors="replace")
+            text = (about.folder / name).read_text("utf-8", "replace")
             texts += [match["solution"] for match in _C_REGION.finditer(text)]
-    private = [p for p in sorted((about.folder / "private").rglob("*")) if p.is_file()]
-    if about.patch.solution:
-        private.append(tree.home() / about.patch.solution)
-    for path in private:
-        text = path.read_text(encoding="utf-8", errors="replace")
+    solution = [tree.home() / about.patch.solution] if about.patch.solution else []
+    for path in (*about.private(), *solution):
+        text = path.read_text("utf-8", "replace")
         # Of a patch only what it adds is secret: the rest is Linux.
         added = re.findall(r"^\+(?!\+\+)(.*)$", text, re.M)
         texts.append("\n".join(added) if path.suffix == ".patch" else text)
-    for text in texts:
-        for line in text.splitlines():
-            bare = "".join(line.split())
-            told = notebook.MARKERS.search(line) or "SPDX-License-Identifier" in line
-            if len(bare) >= TELLING and not told:
-                yield bare
+    for line in "\n".join(texts).splitlines():
+        bare = "".join(line.split())
+        told = notebook.MARKERS.search(line) or "SPDX-License-Identifier" in line
+        if len(bare) >= _TELLING and not told:
+            yield bare
 
 
-def check(about: Lab, copy: Mapping[str, bytes]) -> None:
-    """See that nothing that students must not see is in their copy.
-
-    Raises:
-        Leak: something is; the message says what and where.
-    """
-    hidden = set(secrets(about))
+def _check(about: Lab, copy: Mapping[str, bytes]) -> None:
+    """See that nothing that students must not see is in their copy; else a Leak says what."""
+    hidden = set(_secrets(about))
     for name, content in copy.items():
         if {*lab.PRIVATE} & set(Path(name).parts):
             raise Leak(f"{about.slug}: {name} must not be released")
@@ -115,24 +95,18 @@ def check(about: Lab, copy: Mapping[str, bytes]) -> None:
             if notebook.MARKERS.search(line):
                 raise Leak(f"{about.slug}: {name} still has a marker: {line.strip()[:60]}")
             if "".join(line.split()) in hidden:
-                raise Leak(
-                    f"{about.slug}: {name} shows a line of a solution or hidden test: "
-                    f"{line.strip()[:60]}"
-                )
+                what = f"shows a line of a solution or hidden test: {line.strip()[:60]}"
+                raise Leak(f"{about.slug}: {name} {what}")
 
 
 def _lines(name: str, content: bytes) -> list[str]:
     text = content.decode(errors="replace")
     if not name.endswith(".ipynb"):
         return text.splitlines()
-    book: Any = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
-    lines = []
-    for cell in book.cells:
-        if cell.cell_type == "code" and (cell.outputs or cell.execution_count):
-            raise Leak(f"{name} has an output")
-        lines += cell.source.splitlines()
-        lines += str(cell.metadata).splitlines()
-    return lines
+    cells = notebook.parsed(text).cells
+    if any(c.cell_type == "code" and (c.outputs or c.execution_count) for c in cells):
+        raise Leak(f"{name} has an output")
+    return [line for c in cells for line in f"{c.source}\n{c.metadata}".splitlines()]
 
 
 _CONFIG = """\
@@ -155,52 +129,34 @@ c.Autograde.autograde_preprocessors = [
 def run(out: Path, names: Sequence[str] | None = None, *, nbgrader: bool = False) -> list[Path]:
     """Write students' copies: `OUT/release/<lab>/` as nbgrader has it, and `OUT/<lab>.zip`.
 
-    Either all labs are written, or none.
-
-    Args:
-        out: A folder, made if need be.
-        names: The labs; default: all.
-        nbgrader: Make it a course folder of nbgrader's as well: `OUT/source/<lab>/` with the
-            instructor's notebook, which has the solutions, and a configuration.
-
-    Returns:
-        The zip files.
-
-    Raises:
-        UsageError: no such lab, or a mistake in one.
-        Leak: something of a solution or a hidden test would be released.
-        ContendedError: the folder cannot be written.
+    Either all labs are written, or none; returns the zips. With `nbgrader`, OUT becomes a course
+    folder of nbgrader's: `OUT/source/<lab>/` has the solutions, and a configuration is beside it.
     """
-    known = lab.slugs()
-    for name in names or ():
-        if name not in known:
-            raise UsageError(f"no lab {name!r}; there are: {', '.join(known)}")
-    chosen = [lab.load(lab.folder() / name) for name in names or known]
-    copies = {about.slug: contents(about) for about in chosen}
+    chosen = [lab.load(lab.folder() / name) for name in lab.known(names or ()) or lab.slugs()]
+    copies = [(about, contents(about)) for about in chosen]
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".releasing-", dir=out) as scratch:
-            for about in chosen:
-                _write(Path(scratch), about, copies[about.slug])
+            for about, copy in copies:
+                write_files(Path(scratch) / about.slug, copy)
+                _pack(Path(scratch) / f"{about.slug}.zip", about, copy)
             (out / "release").mkdir(exist_ok=True)
             if nbgrader:
-                for about in chosen:
-                    _write_source(out / "source" / about.slug, about, copies[about.slug])
+                for about, copy in copies:
+                    # What nbgrader makes its own release of: it strips notebooks, and nothing else.
+                    place = out / "source" / about.slug
+                    shutil.rmtree(place, ignore_errors=True)
+                    write_files(place, copy)
+                    shutil.copyfile(about.notebook, place / about.notebook.name)
                 (out / "nbgrader_config.py").write_text(_CONFIG)
-            for slug in copies:
-                shutil.rmtree(out / "release" / slug, ignore_errors=True)
-                (Path(scratch) / slug).replace(out / "release" / slug)
-                (Path(scratch) / f"{slug}.zip").replace(out / f"{slug}.zip")
+            for about in chosen:
+                place, packed = out / "release" / about.slug, f"{about.slug}.zip"
+                shutil.rmtree(place, ignore_errors=True)
+                (Path(scratch) / about.slug).replace(place)
+                (Path(scratch) / packed).replace(out / packed)
     except OSError as error:
         raise ContendedError(f"cannot write to {out}: {error.strerror}") from error
-    return [out / f"{slug}.zip" for slug in copies]
-
-
-def _write_source(place: Path, about: Lab, copy: Mapping[str, bytes]) -> None:
-    """What nbgrader makes its own release of: it strips notebooks, and nothing else."""
-    shutil.rmtree(place, ignore_errors=True)
-    write_files(place, copy)
-    shutil.copyfile(about.notebook, place / about.notebook.name)
+    return [out / f"{about.slug}.zip" for about in chosen]
 
 
 def write_files(place: Path, contents: Mapping[str, bytes]) -> None:
@@ -211,17 +167,14 @@ def write_files(place: Path, contents: Mapping[str, bytes]) -> None:
         file.write_bytes(content)
 
 
-def _write(place: Path, about: Lab, copy: Mapping[str, bytes]) -> None:
-    write_files(place / about.slug, copy)
-    packed = place / f"{about.slug}.zip"
+def _pack(packed: Path, about: Lab, copy: Mapping[str, bytes]) -> None:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(copy.items()):
             # The same labs give the same bytes, whenever they are packed.
-            entry = zipfile.ZipInfo(f"{about.slug}/{name}", _EPOCH)
+            entry = zipfile.ZipInfo(f"{about.slug}/{name}", (1980, 1, 1, 0, 0, 0))
             entry.external_attr = 0o644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, content)
     # What is handed out is what is in the file, so that is looked at once more.
     with zipfile.ZipFile(packed) as archive:
-        inside = {n.partition("/")[2]: archive.read(n) for n in archive.namelist()}
-    check(about, inside)
+        _check(about, {n.partition("/")[2]: archive.read(n) for n in archive.namelist()})

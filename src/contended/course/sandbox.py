@@ -1,52 +1,174 @@
 # SPDX-License-Identifier: MIT
 """Run what a stranger wrote: no network, no files but its own, and an end to everything.
 
-A process in here lives under bubblewrap: own pid, mount, network, ipc and uts namespaces, a root of
-which everything is read-only but one small folder in memory, an environment of our making, no
-capabilities, and the system calls of `contended.course.seccomp` refused. CPU time, address space,
-processes, files and output are limited, and a watcher adds up the memory of all its processes and
-knows the deadline. Whatever it leaves behind ends with its pid namespace.
+A process here lives under bubblewrap: own namespaces, a root of which all is read-only but one
+small folder in memory, no capabilities, system calls refused (`_CALLS`), and limits. Under root a
+user that owns nothing lives in each box, so that limits on processes do not meet; others need user
+namespaces.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 import resource
+import secrets
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
+import contended
 from contended import child
-from contended.course import box, seccomp
-from contended.course.box import Limits
 from contended.errors import ContendedError
 
 MISSING = "grading runs strangers' code and needs bubblewrap: apt-get install bubblewrap"
 
+HOME = "/sandbox"  # the one folder that can be written to: the working directory in there
+
 _POLL_S = 0.05
+_PACKAGE = Path(contended.__file__).resolve().parent
+# Nobody's: systemd's list of user ids (docs/UIDS-GIDS.md) leaves all from here on unused.
+_FIRST_UID, _UIDS = 1_879_048_192, 1 << 27
+
+_CALLS = """
+    ptrace 101 117   process_vm_readv 310 270   process_vm_writev 311 271   pidfd_getfd 438 438
+    kcmp 312 272   unshare 272 97   setns 308 268   mount 165 40   umount2 166 39
+    pivot_root 155 41   chroot 161 51   open_tree 428 428   move_mount 429 429   fsopen 430 430
+    fsmount 432 432   mount_setattr 442 442   add_key 248 217   request_key 249 218
+    keyctl 250 219   bpf 321 280   perf_event_open 298 241   userfaultfd 323 282
+    io_uring_setup 425 425   io_uring_enter 426 426   io_uring_register 427 427
+    name_to_handle_at 303 264   open_by_handle_at 304 265   kexec_load 246 104
+    init_module 175 105   finit_module 313 273   reboot 169 142   swapon 167 224   acct 163 89
+    quotactl 179 60   syslog 103 116
+"""
+"""Names, and numbers on x86-64 and arm64.
+
+From the kernel's tables: arch/x86/entry/syscalls/syscall_64.tbl and the generic table.
+"""
+
+_CLONE = (56, 220)
+_CLONE3 = (435, 435)
+_ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+
+_NEW_NAMESPACES = 0x7E020080  # all of CLONE_NEW*: mount, cgroup, uts, ipc, user, pid, net, time
+
+_X32 = 0x40000000  # on x86-64, calls of the x32 ABI have this bit and would pass by the list
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NR, _ARCH, _ARGUMENT_0 = 0, 4, 16
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """How a run ended.
+class Limits:
+    """What a process and all that it starts may use.
 
-    Attributes:
-        status: The exit status; minus the signal's number if one ended it.
-        stdout: At most as much as was allowed.
-        stderr: The same.
-        reason: Why it was stopped, or how it died, in words; empty if it just ended.
-        wall_s: How long it took, seconds.
+    Seconds until all is stopped, and of CPU time for each process; bytes of memory over all, and of
+    address space for each; processes and threads; bytes in its folder, and of each of its outputs.
     """
+
+    wall_s: float = 30.0
+    cpu_s: int = 30
+    memory: int = 1 << 30
+    address_space: int = 4 << 30
+    processes: int = 64
+    disk: int = 64 << 20
+    output: int = 1 << 20
+
+    def command(self) -> list[str]:
+        """The command that others are put behind to be held to them, box or not."""
+        # Not by preexec_fn: bubblewrap itself must not be held to them.
+        command = ["prlimit", "--core=0", f"--cpu={self.cpu_s}", f"--nproc={self.processes}"]
+        return [
+            *command,
+            f"--fsize={self.disk}",
+            "--nofile=1024",
+            f"--as={self.address_space}",
+            "--",
+        ]
+
+
+def box(
+    limits: Limits,
+    readable: Sequence[Path],
+    writable: Sequence[Path] = (),
+    more: Sequence[str] = (),
+) -> list[str]:
+    """The command that others are put behind to run in a box; `more` is bubblewrap's own."""
+    # What writes to others' folders cannot become a user that owns nothing.
+    drop = not writable
+    root = os.geteuid() == 0
+    tmpfs = f"--size {limits.disk} --perms 1777 --tmpfs"
+    command = (
+        "bwrap --unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try "
+        "--die-with-parent --new-session --hostname box "
+        + ("" if root else "--unshare-user --disable-userns --uid 65534 --gid 65534 ")
+        + ("" if root and drop else "--cap-drop ALL ")
+        + f"--proc /proc --dev /dev {tmpfs} /dev/shm {tmpfs} /tmp {tmpfs} {HOME}"
+    ).split()
+    for place in ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin"):
+        if Path(place).is_symlink():
+            command += ["--symlink", str(Path(place).readlink()), place]
+        elif Path(place).exists():
+            command += ["--ro-bind", place, place]
+    # The dynamic linker's cache, and Debian's names for compilers; nothing else of /etc.
+    command += ["--perms", "0755", "--dir", "/etc"]
+    for place in ("/etc/ld.so.cache", "/etc/alternatives"):
+        command += ["--ro-bind-try", place, place]
+    # What bubblewrap makes on the way to a place is closed to others, so it is made before.
+    above = {folder for path in (*readable, *writable) for folder in path.absolute().parents}
+    for folder in sorted(above - {Path("/"), Path("/usr"), Path("/tmp")}):
+        command += ["--perms", "0755", "--dir", str(folder)]
+    for how, paths in (("--ro-bind", readable), ("--bind", writable)):
+        for path in paths:
+            command += [how, str(path), str(path)]
+    command += [*more, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--"]
+    if root and drop:
+        uid = str(_FIRST_UID + secrets.randbelow(_UIDS))
+        command += ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs"]
+        command += ["--bounding-set=-all", "--inh-caps=-all", "--"]
+    return command + limits.command()
+
+
+def _step(code: int, k: int, then: int = 0, otherwise: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, then, otherwise, k)
+
+
+def filter_program(machine: str | None = None) -> bytes | None:
+    """The filter (`struct sock_filter[]`) for a machine as `uname -m` says it; None if unknown."""
+    known = _ARCHES.get(machine or platform.machine())
+    if known is None:
+        return None
+    column, arch = known
+    refuse, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
+    steps = [_step(_LOAD, _ARCH), _step(_EQUAL, arch, then=1), _step(_RETURN, _KILL)]
+    steps.append(_step(_LOAD, _NR))
+    if column == 0:
+        steps += [_step(_AT_LEAST, _X32, otherwise=1), _step(_RETURN, refuse)]
+    for number in map(int, _CALLS.split()[1 + column :: 3]):
+        steps += [_step(_EQUAL, number, otherwise=1), _step(_RETURN, refuse)]
+    # Its flags are behind a pointer, where a filter cannot look; the C library then uses clone().
+    steps += [_step(_EQUAL, _CLONE3[column], otherwise=1), _step(_RETURN, unknown)]
+    steps += [_step(_EQUAL, _CLONE[column], otherwise=3), _step(_LOAD, _ARGUMENT_0)]
+    steps += [_step(_ANY_BIT, _NEW_NAMESPACES, otherwise=1), _step(_RETURN, refuse)]
+    return b"".join([*steps, _step(_RETURN, _ALLOW)])
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a run ended: `status` is minus a signal's number, `reason` empty if it just ended."""
 
     status: int
     stdout: bytes
@@ -71,122 +193,89 @@ def problem() -> str:
 
 
 def require(unsafe: bool) -> None:
-    """Refuse to go on where nothing can be run safely, unless the caller insists.
-
-    Raises:
-        ContendedError: there is no working bubblewrap and `unsafe` is false.
-    """
+    """Refuse to go on where nothing can be run safely, unless the caller insists."""
     if not unsafe and (why := problem()):
         raise ContendedError(f"{why}; or grade with --unsafe in a machine that you can throw away")
 
 
+@dataclass(eq=False)
 class Process:
-    """A process in a box; a context manager, nothing of it outlives the block.
+    """A process in a box with `files` in its folder; a context manager, nothing outlives the block.
 
-    Args:
-        command: What to run; it starts in its own folder.
-        files: What is in that folder: names and contents.
-        readable: Files and folders that it may read, besides the system's and Python's.
-        limits: What it may use.
-        unsafe: Without bubblewrap: with the caller's rights, in a temporary folder.
-        stdout: Where its output goes; default: a pipe.
-        environ: Added to its environment.
+    `unsafe` is without bubblewrap: with the caller's rights, in a temporary folder. `reason` says
+    why it was stopped.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        files: Mapping[str, bytes] | None = None,
-        readable: Sequence[Path] = (),
-        limits: Limits | None = None,
-        unsafe: bool = False,
-        stdout: IO[bytes] | int = subprocess.PIPE,
-        environ: Mapping[str, str] | None = None,
-    ) -> None:
-        self._command = list(command)
-        self._files = dict(files or {})
-        self._readable = tuple(readable)
-        self.limits = limits or Limits()
-        self._unsafe = unsafe
-        self._stdout = stdout
-        self._environ = dict(environ or {})
-        self._stopped = threading.Event()
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self.reason = ""
+    command: Sequence[str]
+    _: KW_ONLY
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    limits: Limits = Limits()
+    unsafe: bool = False
+    environ: Mapping[str, str] = field(default_factory=dict)
+    stderr: int = subprocess.PIPE
+    reason: str = field(default="", init=False)
 
     def __enter__(self) -> Self:
         self.started = time.monotonic()
-        descriptors: list[int] = []
-        try:
-            command, cwd = self._prepare(descriptors)
-            environ = box.environment(**self._environ)
-            if cwd is not None:
-                environ |= {"HOME": cwd, "TMPDIR": cwd}
+        self._stopped = threading.Event()
+        with ExitStack() as scratch, ExitStack() as held:
+            descriptors: list[int] = []
+            if self.unsafe:
+                cwd = home = scratch.enter_context(tempfile.TemporaryDirectory(prefix="contended-"))
+                before = self._unboxed(Path(cwd))
+            else:
+                cwd, home = "/", HOME
+                before = self._boxed(held, descriptors)
             self.child = subprocess.Popen(
-                command,
+                [*before, *self.command],
                 stdin=subprocess.PIPE,
-                stdout=self._stdout,
-                stderr=subprocess.PIPE,
-                env=environ,
-                cwd=cwd or "/",
+                stdout=subprocess.PIPE,
+                stderr=self.stderr,
+                env={**_environment(home), **self.environ},
+                cwd=cwd,
                 start_new_session=True,
                 pass_fds=descriptors,
             )
-        except BaseException:
-            self._forget()
-            raise
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
+            self._scratch = scratch.pop_all()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
         return self
 
-    def _prepare(self, descriptors: list[int]) -> tuple[list[str], str | None]:
-        if self._unsafe:
-            self._scratch = tempfile.TemporaryDirectory(prefix="contended-")
-            for name, content in self._files.items():
-                file = Path(self._scratch.name) / name
-                file.write_bytes(content)
-                file.chmod(0o755)
-            # Here all of the user's processes count, so their number cannot be limited.
-            everything = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-            many = everything if everything != resource.RLIM_INFINITY else 1 << 20
-            limits = replace(self.limits, processes=many)
-            return box.limited(limits) + self._command, self._scratch.name
+    def _unboxed(self, folder: Path) -> list[str]:
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content)
+            (folder / name).chmod(0o755)
+        # Here all of the user's processes count, so their number cannot be limited.
+        everything = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+        many = everything if everything != resource.RLIM_INFINITY else 1 << 20
+        return replace(self.limits, processes=many).command()
 
-        def hold(content: bytes) -> int:
-            descriptor = os.memfd_create("contended")
-            descriptors.append(descriptor)
-            with os.fdopen(os.dup(descriptor), "wb") as stream:
-                stream.write(content)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            return descriptor
+    def _boxed(self, held: ExitStack, descriptors: list[int]) -> list[str]:
+        def hold(content: bytes) -> str:
+            stream = held.enter_context(os.fdopen(os.memfd_create("contended"), "wb"))
+            stream.write(content)
+            stream.seek(0)
+            descriptors.append(stream.fileno())
+            return str(stream.fileno())
 
-        data = {name: hold(content) for name, content in self._files.items()}
-        calls = seccomp.program()
-        before = box.prefix(
-            readable=(*box.python(), *self._readable),
-            limits=self.limits,
-            filter_fd=hold(calls) if calls else None,
-            data=data,
+        # What this Python and this package need to be read.
+        python = (sys.prefix, sys.base_prefix, Path(sys.executable).resolve().parents[1], _PACKAGE)
+        more = ["--seccomp", hold(calls)] if (calls := filter_program()) else []
+        for name, content in self.files.items():
+            more += ["--perms", "0755", "--file", hold(content), f"{HOME}/{name}"]
+        return box(
+            self.limits, [Path(place) for place in dict.fromkeys(map(str, python))], (), more
         )
-        return before + self._command, None
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._kill()
-        self._watcher.join()
-        for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
-        self._forget()
-
-    def _forget(self) -> None:
-        if self._scratch is not None:
-            self._scratch.cleanup()
+        with self._scratch:
+            self._stopped.set()
+            self._kill()
+            self._watcher.join()
+            for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
+                if stream is not None:
+                    with suppress(OSError):
+                        stream.close()
 
     def stop(self, reason: str) -> None:
         """End it; the first reason stays."""
@@ -201,52 +290,47 @@ class Process:
 
     def _watch(self) -> None:
         deadline = self.started + self.limits.wall_s
-        while not self._stopped.wait(_POLL_S):
-            if self.child.poll() is not None:
-                return
+        while not self._stopped.wait(_POLL_S) and self.child.poll() is None:
             if time.monotonic() > deadline:
                 self.stop(f"did not finish within {self.limits.wall_s:.3g} s and was stopped")
-            elif (used := _memory(self.child.pid)) > self.limits.memory:
-                self.stop(
-                    f"used {used / 1e9:.1f} GB of memory and was stopped: "
-                    f"{self.limits.memory / 1e9:.1f} GB is the limit"
-                )
+            elif (used := _memory(self.child.pid)) > (most := self.limits.memory):
+                limit = f"{most / 1e9:.1f} GB is the limit"
+                self.stop(f"used {used / 1e9:.1f} GB of memory and was stopped: {limit}")
 
 
-def run(
-    command: Sequence[str],
-    *,
-    files: Mapping[str, bytes] | None = None,
-    readable: Sequence[Path] = (),
-    limits: Limits | None = None,
-    stdin: bytes = b"",
-    unsafe: bool = False,
-    environ: Mapping[str, str] | None = None,
-) -> Done:
-    """Run a command in a box until it ends, or is ended; see `Process`.
+def _environment(home: str) -> dict[str, str]:
+    """All that a process in a box finds in its environment."""
+    return {
+        "PATH": os.pathsep.join((str(Path(sys.prefix) / "bin"), "/usr/bin", "/bin")),
+        "HOME": home,
+        "TMPDIR": home,
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": str(_PACKAGE.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
 
-    Raises:
-        OSError: it could not even be started.
-    """
-    limits = limits or Limits()
-    taken: dict[str, bytearray] = {"output": bytearray(), "errors": bytearray()}
 
-    def take(stream: IO[bytes], name: str) -> None:
+def run(command: Sequence[str], *, stdin: bytes = b"", **options: Any) -> Done:
+    """Run a command in a box until it ends, or is ended; the options are those of `Process`."""
+    process = Process(command, **options)
+    limits = process.limits
+
+    def take(stream: IO[bytes], taken: bytearray) -> None:
         while part := stream.read1(1 << 16):  # type: ignore[attr-defined]
-            taken[name] += part[: limits.output - len(taken[name])]
-            if len(taken[name]) >= limits.output:
+            taken += part[: limits.output - len(taken)]
+            if len(taken) >= limits.output:
                 process.stop(f"printed more than {limits.output / 1e6:.3g} MB and was stopped")
                 return
 
-    process = Process(
-        command, files=files, readable=readable, limits=limits, unsafe=unsafe, environ=environ
-    )
+    output, errors = bytearray(), bytearray()
     with process:
         running = process.child
         assert running.stdin
         readers = [
-            threading.Thread(target=take, args=(stream, name), daemon=True)
-            for stream, name in ((running.stdout, "output"), (running.stderr, "errors"))
+            threading.Thread(target=take, args=each, daemon=True)
+            for each in ((running.stdout, output), (running.stderr, errors))
         ]
         for reader in readers:
             reader.start()
@@ -255,45 +339,30 @@ def run(
         with suppress(BrokenPipeError):
             running.stdin.close()
         status = running.wait()
-        wall = time.monotonic() - process.started
+        wall_s = time.monotonic() - process.started
         for reader in readers:
             # Without a box, something left behind may hold the pipe open: it is killed below.
             reader.join(1.0)
     # bubblewrap reports a signal as a shell does.
-    if status > 128 and not unsafe:
+    if status > 128 and not process.unsafe:
         status = 128 - status
     reason = process.reason or (death(-status) if status < 0 else "")
-    return Done(
-        status=status,
-        stdout=bytes(taken["output"]),
-        stderr=bytes(taken["errors"]),
-        reason=reason,
-        wall_s=wall,
-    )
-
-
-_CAUSES = {
-    "SIGXCPU": "it used up its CPU time",
-    "SIGXFSZ": "it wrote too large a file",
-    "SIGKILL": "it used up its CPU time or its memory",
-}
+    return Done(status, bytes(output), bytes(errors), reason, wall_s)
 
 
 def death(number: int) -> str:
     """How a process died, in words."""
-    return child.death(number, **_CAUSES)
+    time, file = "it used up its CPU time", "it wrote too large a file"
+    return child.death(number, SIGXCPU=time, SIGXFSZ=file, SIGKILL=f"{time} or its memory")
 
 
 def _memory(top: int) -> int:
-    """The bytes of memory that a process and all below it hold."""
     pages: dict[int, int] = {}
     children: dict[int, list[int]] = {}
     for pid, fields in child.processes():
         pages[pid] = int(fields[21])
         children.setdefault(int(fields[1]), []).append(pid)
-    total, todo = 0, [top]
-    while todo:
-        pid = todo.pop()
-        total += pages.get(pid, 0)
-        todo += children.get(pid, [])
-    return total * resource.getpagesize()
+    below = [top]
+    for pid in below:
+        below += children.get(pid, [])
+    return sum(pages.get(pid, 0) for pid in below) * resource.getpagesize()

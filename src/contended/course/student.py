@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The process that runs a student's cells: `python -m contended.course.student`, in a sandbox.
 
-It reads one JSON request a line and answers each with one JSON line. Nothing that it says is
-believed to be more than data: whoever wrote the cells can make it answer what they like, but not
-reach those who judge the answer (`contended.course.ask` holds the other end).
+It reads one JSON request a line and answers each with one JSON line. What it says is data and no
+more: who wrote the cells can make it answer anything, but not reach who judges the answer.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-MAIN = "__main__"
-
 
 def main() -> int:
     """Serve requests until standard input closes."""
@@ -25,8 +22,7 @@ def main() -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     # The cells' own __main__, so that what they define can be pickled, and this module stays out.
-    module = type(sys)(MAIN)
-    sys.modules[MAIN] = module
+    module = sys.modules["__main__"] = type(sys)("__main__")
     # The lab's given modules; last, so that nothing here is taken for the package's own.
     sys.path.append(str(Path.cwd()))
     broken: dict[str, str] = {}
@@ -37,36 +33,27 @@ def main() -> int:
 
 
 def _answer(request: dict[str, Any], names: dict[str, Any], broken: dict[str, str]) -> str:
+    name = request["name"]
+    found: Any = None
     try:
-        match request["op"]:
-            case "cell":
-                _execute(request["name"], request["source"], names)
-                found = None
-            case "value":
-                found = _look_up(request["name"], names, broken)
-            case _:
-                function = _look_up(request["name"], names, broken)
-                found = function(*request["args"], **request["kwargs"])
+        if request["op"] == "cell":
+            source, place = request["source"], f"<cell {name}>"
+            linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
+            exec(compile(source, place, "exec"), names)
+        elif name in names:
+            found = names[name]
+        else:
+            why = "".join(f"; the cell {cell!r} ended with {what}" for cell, what in broken.items())
+            raise LookupError(f"nothing is called {name}{why}")
+        if request["op"] == "call":
+            found = found(*request["args"], **request["kwargs"])
         return json.dumps({"ok": found}, default=plain)
     except BaseException as error:
         # SystemExit and KeyboardInterrupt as well: leaving early is no way to pass.
         said = _describe(error)
         if request["op"] == "cell":
-            broken[request["name"]] = said["message"]
+            broken[name] = said["message"]
         return json.dumps(said)
-
-
-def _execute(name: str, source: str, names: dict[str, Any]) -> None:
-    place = f"<cell {name}>"
-    linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
-    exec(compile(source, place, "exec"), names)
-
-
-def _look_up(name: str, names: dict[str, Any], broken: dict[str, str]) -> Any:
-    if name in names:
-        return names[name]
-    why = "".join(f"; the cell {cell!r} ended with {what}" for cell, what in broken.items())
-    raise LookupError(f"nothing is called {name}{why}")
 
 
 def plain(value: Any) -> Any:
@@ -80,7 +67,7 @@ def plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} is no plain data: return numbers, texts, lists")
 
 
-def _describe(error: BaseException) -> dict[str, Any]:
+def _describe(error: BaseException) -> dict[str, str]:
     kind = type(error).__name__
     try:
         words = " ".join(str(error).split())

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Take from a student's folder what is graded, and nothing else.
+"""Take from a student's folder what is graded, and nothing else: it may hold anything.
 
-What comes in may be anything: cut short, in another encoding, another lab's, 200 MB, a link to
-somewhere else. So it is read by the few keys that matter; what is missing or odd becomes a note on
-the student's feedback page, never an error of the grader's.
+So it is read by the few keys that matter; what is missing or odd becomes a note on the student's
+feedback page, never an error of the grader's.
 """
 
 from __future__ import annotations
@@ -20,30 +19,26 @@ from typing import Any
 from contended.course import notebook
 from contended.course.lab import Lab
 
-NOTEBOOK_BYTES = 20 << 20
-FILE_BYTES = 1 << 20
-CELL_CHARS = 200_000
+_NOTEBOOK_BYTES = 20 << 20
+_FILE_BYTES = 1 << 20
+_CELL_CHARS = 200_000
 
 
-class Unreadable(Exception):
+class NotTaken(Exception):
     """A file that cannot be taken; the message is for its author."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Taken:
-    """What is graded of a submission.
+    """What is graded of a submission, and notes on what was odd about it, for the student.
 
-    Attributes:
-        cells: Every student cell of the lab, by grade_id; what was not there is the stub.
-        files: The files, by name; what was not there is missing here as well.
-        notes: What was odd, in sentences for the student.
-        empty: Whether nothing at all could be taken.
+    A cell that was not there is the stub, a file missing; `empty` is if nothing was there.
     """
 
     cells: Mapping[str, str]
     files: Mapping[str, bytes]
-    notes: tuple[str, ...]
-    empty: bool
+    notes: tuple[str, ...] = ()
+    empty: bool = False
 
     def digest(self, *more: str) -> str:
         """A digest of it, and of whatever else a grade depends on."""
@@ -62,54 +57,43 @@ def take(lab: Lab, folder: Path) -> Taken:
     cells: dict[str, str] = {}
     files: dict[str, bytes] = {}
     if folder.is_symlink() or not folder.is_dir():
-        notes.append("There is no folder with a submission.")
-    else:
-        if lab.cells:
-            try:
-                cells = _cells(lab, folder, notes)
-            except Unreadable as error:
-                notes.append(str(error))
-        for name in lab.files:
-            try:
-                files[name] = read_file(folder / name, FILE_BYTES)
-            except Unreadable as error:
-                notes.append(str(error))
-    empty = not cells and not files
-    released = notebook.stubs(lab) if lab.cells else {}
-    return Taken(cells={**released, **cells}, files=files, notes=tuple(notes), empty=empty)
+        return Taken(notebook.stubs(lab), {}, ("There is no folder with a submission.",), True)
+    for name in ((lab.notebook.name,) if lab.cells else ()) + lab.files:
+        try:
+            if name == lab.notebook.name:
+                cells = _cells(lab, folder / name, notes)
+            else:
+                files[name] = read_file(folder / name)
+        except NotTaken as error:
+            notes.append(str(error))
+    return Taken(notebook.stubs(lab) | cells, files, tuple(notes), not cells and not files)
 
 
-def read_file(path: Path, limit: int) -> bytes:
-    """The content of a file that somebody else has put there.
-
-    Raises:
-        Unreadable: it is missing, a link, a device, or too large.
-    """
+def read_file(path: Path, limit: int = _FILE_BYTES) -> bytes:
+    """The content of a file that somebody else has put there, of at most `limit` bytes."""
     try:
         # Neither follow a link nor wait at a pipe's end.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if path.is_symlink():
-            raise Unreadable(f"{path.name} is a link: hand in the file itself.") from error
-        raise Unreadable(f"{path.name} is missing.") from error
+            raise NotTaken(f"{path.name} is a link: hand in the file itself.") from error
+        raise NotTaken(f"{path.name} is missing.") from error
     seen = os.fstat(descriptor)
     if not stat.S_ISREG(seen.st_mode):
         os.close(descriptor)
-        raise Unreadable(f"{path.name} is no file.")
+        raise NotTaken(f"{path.name} is no file.")
     with os.fdopen(descriptor, "rb") as stream:
         if seen.st_size > limit:
-            raise Unreadable(
-                f"{path.name} has {seen.st_size / 1e6:.0f} MB; at most {limit / 1e6:.0f} MB are "
-                "read. Clear the outputs of a notebook and hand it in again."
-            )
+            sizes = f"{seen.st_size / 1e6:.0f} MB; at most {limit / 1e6:.0f} MB are read"
+            todo = "Clear the outputs of a notebook and hand it in again."
+            raise NotTaken(f"{path.name} has {sizes}. {todo}")
         return stream.read(limit)
 
 
-def _cells(lab: Lab, folder: Path, notes: list[str]) -> dict[str, str]:
-    """The student cells of a notebook, as far as they are there."""
-    book = _parsed(folder / lab.notebook.name)
+def _cells(lab: Lab, path: Path, notes: list[str]) -> dict[str, str]:
+    book = _parsed(path)
     found: dict[str, list[tuple[int, str]]] = {}
-    own, given = 0, notebook.ids(lab)
+    own, given = 0, {str(cell.get("id")) for cell in notebook.read(lab).cells}
     for number, cell in enumerate(book):
         name = _name(cell)
         if name in lab.cells:
@@ -118,60 +102,52 @@ def _cells(lab: Lab, folder: Path, notes: list[str]) -> dict[str, str]:
             own += bool(_text(cell).strip())
     if not found:
         there = sorted({_name(cell) for cell in book} - {""})
-        wanted = ", ".join(lab.cells)
         seen = f"it has {', '.join(there[:6])}" if there else "it has none with a name"
-        raise Unreadable(
-            f"{lab.notebook.name} has none of this lab's cells ({wanted}; {seen}): is it the "
-            "notebook of another lab?"
-        )
-    cells = {}
+        why = f"has none of this lab's cells ({', '.join(lab.cells)}; {seen})"
+        raise NotTaken(f"{path.name} {why}: is it the notebook of another lab?")
+    cells, places = {}, []
     for name in lab.cells:
         if name not in found:
             notes.append(f"The cell {name} is missing; it was graded as if it were empty.")
             continue
-        if len(found[name]) > 1:
-            notes.append(f"The cell {name} is there {len(found[name])} times; the first counts.")
-        cells[name] = found[name][0][1]
-        if len(cells[name]) > CELL_CHARS:
+        if (times := len(found[name])) > 1:
+            notes.append(f"The cell {name} is there {times} times; the first counts.")
+        place, text = found[name][0]
+        places.append(place)
+        if len(text) > _CELL_CHARS:
             notes.append(f"The cell {name} is too long to be read; it counts as empty.")
-            del cells[name]
-    places = [found[name][0][0] for name in lab.cells if name in found]
+        else:
+            cells[name] = text
     if places != sorted(places):
         notes.append("The cells are not in the lab's order; they were put back into it.")
     if own:
-        notes.append(
-            f"Code cells that you added ({own}) were not taken: what your solution needs must be "
-            "in the cells of the lab."
-        )
+        why = "what your solution needs must be in the cells of the lab."
+        notes.append(f"Code cells that you added ({own}) were not taken: {why}")
     return cells
 
 
 def _parsed(path: Path) -> list[dict[str, Any]]:
-    content = read_file(path, NOTEBOOK_BYTES)
     try:
-        text = content.decode("utf-8-sig")
+        book = json.loads(read_file(path, _NOTEBOOK_BYTES).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise Unreadable(
-            f"{path.name} is not in UTF-8 (byte {error.start}): save it with JupyterLab."
-        ) from error
-    try:
-        book = json.loads(text)
+        why = f"is not in UTF-8 (byte {error.start}): save it with JupyterLab."
+        raise NotTaken(f"{path.name} {why}") from error
     except RecursionError as error:
-        raise Unreadable(f"{path.name} is no notebook: it is nested too deeply.") from error
+        raise NotTaken(f"{path.name} is no notebook: it is nested too deeply.") from error
     except ValueError as error:
         short = " It ends too early." if "Expecting" in str(error) else ""
-        raise Unreadable(f"{path.name} is no notebook: {error}.{short}") from error
+        raise NotTaken(f"{path.name} is no notebook: {error}.{short}") from error
     cells = book.get("cells") if isinstance(book, dict) else None
     if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
-        raise Unreadable(f"{path.name} is no notebook of format 4: it has no list of cells.")
+        raise NotTaken(f"{path.name} is no notebook of format 4: it has no list of cells.")
     return cells
 
 
 def _name(cell: Mapping[str, Any]) -> str:
-    metadata = cell.get("metadata")
-    about = metadata.get("nbgrader") if isinstance(metadata, dict) else None
-    name = about.get("grade_id") if isinstance(about, dict) else None
-    return _whole(name)
+    about: object = cell
+    for key in ("metadata", "nbgrader", "grade_id"):
+        about = about.get(key) if isinstance(about, dict) else None
+    return _whole(about)
 
 
 def _text(cell: Mapping[str, Any]) -> str:
@@ -182,5 +158,5 @@ def _text(cell: Mapping[str, Any]) -> str:
 
 
 def _whole(text: object) -> str:
-    """A text; half a surrogate pair, which is legal JSON, is none."""
+    # half a surrogate pair is legal JSON, and no text
     return text.encode(errors="replace").decode() if isinstance(text, str) else ""
