@@ -60,7 +60,9 @@ napoleon_numpy_docstring = False
 # Types of packages that have no pages in this book: a link to them would need the network.
 nitpick_ignore_regex = [
     ("py:.*", r"(argparse|cffi|collections|datetime|json|matplotlib|numpy|pathlib|typing)\..*"),
-    ("py:.*", r"(pandas|subprocess)\..*"),
+    ("py:.*", r"(pandas|subprocess|contended\.packages)\..*"),
+    # What pydantic puts into types.
+    ("py:.*", r"(FieldInfo|NoneType|Ge|Le|tuple\[.*)"),
     ("py:.*", r"contended\..*\._[A-Z]\w*"),  # type variables
     ("py:.*", r"(Any|Axes|Callable|Figure|Iterable|Iterator|Mapping|NDArray|Path|Sequence)"),
 ]

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class ContendedError(Exception):
@@ -28,7 +28,7 @@ def check_range(name: str, value: float, low: float, high: float) -> None:
         raise UsageError(f"{name} is {value:g}: choose {low:g} to {high:g}")
 
 
-def pick(known: Mapping[str, T], name: str, lacking: str) -> T:
+def pick(known: Mapping[str, _T], name: str, lacking: str) -> _T:
     """What a table has by a name; if nothing, a UsageError that lists the names there are."""
     if name not in known:
         raise UsageError(f"{lacking} {name!r}; it has: {', '.join(known) or 'none'}")

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +104,11 @@ def saved(page: Page, path: Path) -> list[dict[str, Any]]:
     page.keyboard.press("Control+s")
     for _ in range(50):
         page.wait_for_timeout(200)
-        if path.stat().st_mtime_ns != before:
+        if path.stat().st_mtime_ns != before and path.stat().st_size:
             break
-    notebook = json.loads(path.read_text())
-    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    with suppress(ValueError):  # it is being written
+        return [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+    return saved(page, path)
 
 
 def hidden(cell: dict[str, Any]) -> bool:

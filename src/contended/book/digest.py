@@ -73,7 +73,7 @@ def dependencies(root: Path, notebook: dict[str, Any]) -> list[Path]:
     slugs |= {path.name.partition(".")[0] for path in root.glob("results/*")}
     for slug in slugs:
         name = slug.replace("-", "_")
-        if re.search(rf"(?<![a-z0-9])({re.escape(slug)}|{re.escape(name)})(?![a-z0-9])", code):
+        if re.search(rf"(?<![a-z0-9-])({re.escape(slug)}|{re.escape(name)})(?![a-z0-9])", code):
             patterns += [pattern.format(slug=slug, name=name) for pattern in _PER_CASE]
     files = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
     return sorted(path for path in files if not _IGNORED & set(path.parts))

@@ -92,7 +92,7 @@ class Type:
 
 
 def value(die: Any, attribute: str, otherwise: Any = None) -> Any:
-    """The value of an attribute ("DW_AT_...") of an entry, or what it is if there is none."""
+    """The value of an attribute (`DW_AT_name`, say) of an entry, or what it is if there is none."""
     found = die.attributes.get(attribute)
     return otherwise if found is None else found.value
 

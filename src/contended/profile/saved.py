@@ -38,7 +38,7 @@ class Profiles(Record):
 
     @property
     def cpus(self) -> str:
-        """What ran the operations, with their number: "4 CPUs", "2 threads"."""
+        """How many CPUs or threads ran the operations, as in "4 CPUs"."""
         kind = "CPUs" if self.mode == "system" else "threads"
         return f"{self.profiles[0].provenance.vcpus} {kind}"
 
