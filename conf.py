@@ -61,8 +61,6 @@ napoleon_numpy_docstring = False
 nitpick_ignore_regex = [
     ("py:.*", r"(argparse|cffi|collections|datetime|json|matplotlib|numpy|pathlib|typing)\..*"),
     ("py:.*", r"(pandas|subprocess|contended\.packages)\..*"),
-    # What pydantic puts into types.
-    ("py:.*", r"(FieldInfo|NoneType|Ge|Le|tuple\[.*)"),
     ("py:.*", r"contended\..*\._[A-Z]\w*"),  # type variables
     ("py:.*", r"(Any|Axes|Callable|Figure|Iterable|Iterator|Mapping|NDArray|Path|Sequence)"),
 ]

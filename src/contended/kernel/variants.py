@@ -52,9 +52,9 @@ _Member = Annotated[str, _like(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "no name of a s
 class Layout:
     """How a struct must lie in memory; checked by DWARF after a build with config base."""
 
-    size: Annotated[int, Field(ge=1)] | None = None  #: Bytes; None if it does not matter.
-    apart: tuple[tuple[_Member, _Member], ...] = ()  #: Fields that must not share a 64-byte line.
-    together: tuple[tuple[_Member, _Member], ...] = ()  #: Fields that must share one.
+    size: Annotated[int, Field(ge=1)] | None = None  # Bytes; None if it does not matter.
+    apart: tuple[tuple[_Member, _Member], ...] = ()  # Fields that must not share a 64-byte line.
+    together: tuple[tuple[_Member, _Member], ...] = ()  # Fields that must share one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class Variant:
     name: str
     summary: _Line
     patches: tuple[Path, ...] = ()  #: Applied in this order.
-    cmdline: _LineOrNone = ""  #: Added to the standard command line.
+    cmdline: _LineOrNone = ""  # Added to the standard command line.
     right: bool = False  #: Whether it is a right fix, of which debugging options do not complain.
-    layout: Mapping[_Member, Layout] = field(default_factory=dict)  #: By structs' names.
+    layout: Mapping[_Member, Layout] = field(default_factory=dict)  # By structs' names.
 
     def __str__(self) -> str:
         return f"{self.slug}/{self.name}"
@@ -81,14 +81,14 @@ class GuestRun:
     workload: _Name
     args: Mapping[_Parameter, _Argument] = field(default_factory=dict)
     config: Config = "base"
-    vcpus: Annotated[int, Field(ge=0, le=MAX_VCPUS)] = 0  #: With 0 as many as are asked for.
+    vcpus: Annotated[int, Field(ge=0, le=MAX_VCPUS)] = 0  # With 0 as many as are asked for.
     icount: bool = False  #: Count instructions instead of time; needs one vCPU.
-    calls: tuple[_Function, ...] = ()  #: Kernel functions whose calls are counted.
-    cmdline: _LineOrNone = ""  #: Added to the command line after the variant's.
+    calls: tuple[_Function, ...] = ()  # Kernel functions whose calls are counted.
+    cmdline: _LineOrNone = ""  # Added to the command line after the variant's.
     profile: bool = False  #: Under the profiler; its metrics are those of `profile.query`.
-    #: Instructions that a CPU may be ahead of the others there; 0 is its default.
+    # Instructions that a CPU may be ahead of the others there; 0 is its default.
     quantum: Annotated[int, Field(ge=0)] = 0
-    watch: tuple[_Watched, ...] = ()  #: What it counts, as `f`, `f>g` or `slow(lockref)`.
+    watch: tuple[_Watched, ...] = ()  # What it counts, as `f`, `f>g` or `slow(lockref)`.
 
     def told(self) -> dict[str, str]:
         """The guest's parameters."""
@@ -101,7 +101,7 @@ class Expectation:
 
     variant: str
     run: str
-    expected: _Line  #: In words.
+    expected: _Line  # In words.
     metric: _Line
     at_least: FiniteFloat | None = None
     at_most: FiniteFloat | None = None
