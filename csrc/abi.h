@@ -12,7 +12,7 @@
 #pragma once
 #include <stdint.h>
 
-#define CT_ABI 2
+#define CT_ABI 3
 #define CT_MAX_COUNTERS 16
 #define CT_MAX_PHASES 8
 #define CT_MAX_SLICES 64
@@ -129,6 +129,7 @@ struct ct_result {
 	uint64_t stop_skew_ns;
 	uint64_t runq_wait_ns;
 	uint64_t planned_ns;
+	int32_t first_touch; /* the CPU that ran setup(), and with it shared lines first */
 	struct ct_phase phases[CT_MAX_PHASES];
 };
 

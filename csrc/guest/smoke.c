@@ -20,11 +20,11 @@ static const struct {
 } families[] = {
 	{ "names", smoke_names },     { "lookup", smoke_lookup },
 	{ "mounts", smoke_mounts },   { "overlay", smoke_overlay },
-	{ "races", smoke_races },
+	{ "access", smoke_access },   { "races", smoke_races },
 };
 
 static const struct param params[] = {
-	{ "only", PARAM_WORD, "all", 0, 0, "all|names|lookup|mounts|overlay|races",
+	{ "only", PARAM_WORD, "all", 0, 0, "all|names|lookup|mounts|overlay|access|races",
 	  "one family of checks" },
 	{ 0 },
 };

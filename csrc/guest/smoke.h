@@ -18,7 +18,7 @@ struct check {
 
 /* Tables of checks, up to one without a name. */
 extern const struct check smoke_names[], smoke_lookup[], smoke_mounts[],
-	smoke_overlay[], smoke_races[];
+	smoke_overlay[], smoke_access[], smoke_races[];
 
 /* A call that must not return a negative number. */
 #define OK(call)                                 \

@@ -388,6 +388,26 @@ static void scope_no_xdev(void)
 	FAILS(openat2_in(work, "..", O_RDONLY, RESOLVE_NO_XDEV), EXDEV);
 }
 
+/*
+ * Who asks for a path that begins at the root may follow an absolute link as
+ * long as that root is on the mount it is on. A walk that has dropped the root
+ * must not compare with nothing.
+ */
+static void scope_no_xdev_creat(void)
+{
+	make_dir("d");
+	make_dir("m");
+	mount_fs("tmpfs", "m", NULL);
+	OK(symlink("/d/new", "abs"));
+	OK(symlink("/m/new", "other"));
+	OK(chroot("."));
+	for (int i = 0; i < 20; i++)
+		OK(close(openat2_in(AT_FDCWD, "/abs", O_CREAT | O_RDWR, RESOLVE_NO_XDEV)));
+	EXPECT(there("d/new"));
+	FAILS(openat2_in(AT_FDCWD, "/other", O_CREAT | O_RDWR, RESOLVE_NO_XDEV), EXDEV);
+	EXPECT(!there("m/new"));
+}
+
 static void scope_no_links(void)
 {
 	int r = scene();
@@ -449,6 +469,7 @@ const struct check smoke_lookup[] = {
 	{ "openat2-in-root", scope_in_root },
 	{ "openat2-in-root-creat", scope_in_root_creat },
 	{ "openat2-no-xdev", scope_no_xdev },
+	{ "openat2-no-xdev-creat", scope_no_xdev_creat },
 	{ "openat2-no-symlinks", scope_no_links },
 	{ "openat2-cached", scope_cached },
 	{ "openat2-refused", scope_refused },

@@ -279,6 +279,114 @@ static void chroot_and_creat(void)
 	EXPECT(read(status_fd[0], &byte, 1) == 1);
 }
 
+static int work_dir, new_root;
+static unsigned *renaming; /* shared */
+
+/* Wait until a process waits for a lock, or for a second if it does not. */
+static void await_wait(int stat_fd)
+{
+	for (const uint64_t end = now_ns() + 1000000000; now_ns() < end;) {
+		char line[512], *state;
+		const ssize_t n = pread(stat_fd, line, sizeof(line) - 1, 0);
+
+		if (n <= 0)
+			return;
+		line[n] = '\0';
+		state = strrchr(line, ')');
+		if (state && state[2] == 'D')
+			return;
+		relax();
+	}
+}
+
+/* One that shares root and directory with its parent, and takes both away. */
+static void take_root_away(int stat_fd)
+{
+	pin_to(online_cpu(2));
+	while (!__atomic_load_n(renaming, __ATOMIC_ACQUIRE))
+		relax();
+	await_wait(stat_fd);
+	OK(fchdir(new_root));
+	OK(chroot("."));
+	OK(fchdir(work_dir));
+	OK(umount2("m", MNT_DETACH));
+}
+
+static void open_from_a_root_that_goes(void)
+{
+	const int stat_fd = open_file(text("/proc/%d/stat", getpid()), O_RDONLY);
+	char content[8] = "";
+	int fd;
+	pid_t pid;
+
+	pin_to(online_cpu(1));
+	OK(chroot("m"));
+	OK(chdir("/dir"));
+	pid = (pid_t)syscall(SYS_clone, CLONE_FS | SIGCHLD, NULL, NULL, NULL, NULL);
+	OK(pid);
+	if (!pid) {
+		take_root_away(stat_fd);
+		_exit(0);
+	}
+	adopt(pid);
+	while (!__atomic_load_n(renaming, __ATOMIC_ACQUIRE))
+		relax();
+	sleep_ms(5);
+	fd = open("/dir/l", O_CREAT | O_RDWR, 0600);
+	/* It may have come too late, to the new root, which has no such directory. */
+	if (fd < 0 && errno == ENOENT) {
+		together();
+		return;
+	}
+	OK(fd);
+	OK(read(fd, content, sizeof(content) - 1));
+	if (strcmp(content, "old") != 0 && strcmp(content, "new") != 0)
+		fail("the root's link has led to a file of neither root");
+	together();
+}
+
+/*
+ * While an open with O_CREAT waits for its directory, which a rename has
+ * locked that copies a large file up, its root goes, and nothing else holds
+ * that. Then an absolute link leads back to it.
+ */
+static void chroot_and_root_goes(void)
+{
+	enum { BIG = 24 << 20 };
+	char *big = calloc(1, BIG);
+	const char *const dirs[] = { "low", "up", "tmp", "new", "m", NULL };
+
+	EXPECT(big);
+	for (unsigned i = 0; dirs[i]; i++)
+		make_dir("%s", dirs[i]);
+	memset(big, 'x', BIG);
+	write_file("new/f", "new");
+	OK(symlink("/f", "low/l"));
+	renaming = shared_memory(sizeof(*renaming));
+	work_dir = open_file(".", O_RDONLY | O_DIRECTORY);
+	new_root = open_file("new", O_RDONLY | O_DIRECTORY);
+	for (unsigned round = 0; round < 2; round++) {
+		int fd = open(text("low/%u", round), O_CREAT | O_WRONLY, 0600);
+
+		OK(fd);
+		EXPECT(write(fd, big, BIG) == BIG);
+		OK(close(fd));
+		mount_fs("tmpfs", "m", NULL);
+		write_file("m/f", "old");
+		make_dir("m/dir");
+		mount_fs("overlay", "m/dir", "lowerdir=low,upperdir=up,workdir=tmp");
+		fd = open_file("m/dir", O_RDONLY | O_DIRECTORY);
+		*renaming = 0;
+		beside(open_from_a_root_that_goes);
+		let_run(20);
+		__atomic_store_n(renaming, 1, __ATOMIC_RELEASE);
+		OK(renameat(fd, text("%u", round), fd, "renamed"));
+		OK(close(fd));
+		together();
+	}
+	free(big);
+}
+
 static void mount_for_ever(void)
 {
 	while (!time_is_up()) {
@@ -477,6 +585,7 @@ const struct check smoke_races[] = {
 	{ "race-link-open", link_and_open },
 	{ "race-symlink-creat", symlink_and_creat },
 	{ "race-chroot-creat", chroot_and_creat },
+	{ "race-chroot-root-goes", chroot_and_root_goes },
 	{ "race-umount-walk", umount_and_walk },
 	{ "race-mountinfo-mounts", mountinfo_and_mounts },
 	{ "race-propagation", propagation_at_once },

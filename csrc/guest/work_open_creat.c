@@ -4,9 +4,13 @@
  *
  * Nothing is shared by what the processes ask for. What they share is the
  * root directory, on which each open(O_CREAT) of an absolute path takes a
- * reference for a moment.
+ * reference for a moment. With drawn=1 the processes, their directories and
+ * files have names that nobody knows beforehand, and every other file system
+ * is another one. With mounts=N a process has its file on any of so many, as
+ * a task that the scheduler has picked: several may be on one.
  */
 #include "args.h"
+#include "draw.h"
 #include "gate.h"
 #include "sys.h"
 #include "work.h"
@@ -15,10 +19,15 @@ static const struct param params[] = {
 	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL, "opens of each process" },
 	{ "exist", PARAM_NUMBER, "1", 0, 1, NULL,
 	  "0: the file is created, and removed after each open" },
+	{ "mounts", PARAM_NUMBER, "0", 0, 10000, NULL,
+	  "on how many mounts the processes are, by chance; 0: each on its own" },
+	{ "drawn", PARAM_NUMBER, "0", 0, 1, NULL,
+	  "1: names are drawn, and half of the file systems are ramfs" },
 	{ 0 },
 };
 
-static bool exists;
+static bool exists, drawn;
+static const char **files; /* of each process */
 
 static void op(struct worker *w, uint64_t i)
 {
@@ -36,7 +45,18 @@ static void op(struct worker *w, uint64_t i)
 
 static void prepare(struct worker *w)
 {
-	w->pointer = strdup(text(WORK "/m%u/f", w->id));
+	if (drawn)
+		drawn_process_name();
+	w->pointer = (void *)files[w->id];
+}
+
+/* A hash, so that the same process has the same place in each boot. */
+static unsigned placed(unsigned id)
+{
+	uint64_t x = (id + 1) * 0x9e3779b97f4a7c15ull;
+
+	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
+	return (unsigned)(x >> 32);
 }
 
 static void run(void)
@@ -49,13 +69,31 @@ static void run(void)
 		.op = op,
 	};
 	struct result result = { 0 };
+	const char **at;
+	unsigned mounts;
 
 	exists = arg_number("exist");
+	drawn = arg_number("drawn");
+	files = calloc(gate.procs, sizeof(*files));
+	if (!files)
+		fail("no memory for %u names", gate.procs);
+	mounts = arg_number("mounts") ? arg_number("mounts") : gate.procs;
+	at = calloc(mounts, sizeof(*at));
+	if (!at)
+		fail("no memory for %u mounts", mounts);
+	for (unsigned i = 0; i < mounts; i++) {
+		at[i] = strdup(text(WORK "/%s", drawn ? drawn_word() : text("m%u", i)));
+		make_dir("%s", at[i]);
+		mount_fs(drawn && i % 2 ? "ramfs" : "tmpfs", at[i], NULL);
+	}
 	for (unsigned i = 0; i < gate.procs; i++) {
-		make_dir(WORK "/m%u", i);
-		mount_fs("tmpfs", text(WORK "/m%u", i), NULL);
+		const bool own = !arg_number("mounts");
+		const char *name = own ? "f" : text("f%u", i);
+
+		files[i] = strdup(text("%s/%s", at[own ? i : placed(i) % mounts],
+				       drawn ? drawn_word() : name));
 		if (exists)
-			make_file(WORK "/m%u/f", i);
+			make_file("%s", files[i]);
 	}
 	gate_run(&gate, &result);
 	report_result(&result);

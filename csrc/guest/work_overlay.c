@@ -6,6 +6,11 @@
  * it. Each change of credentials takes references on an object that all
  * tasks share: for a check of permissions, an open, and each read.
  */
+#include "guest.h"
+
+#include <linux/keyctl.h>
+#include <sys/syscall.h>
+
 #include "args.h"
 #include "gate.h"
 #include "sys.h"
@@ -20,7 +25,18 @@ static const struct param params[] = {
 	{ 0 },
 };
 
-static void mount_overlay(void)
+static const struct param access_params[] = {
+	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL,
+	  "operations of each process" },
+	{ "own", PARAM_NUMBER, "0", 0, 1, NULL,
+	  "1: each process asks for a file of its own" },
+	{ "session", PARAM_NUMBER, "0", 0, 1, NULL,
+	  "1: the processes have a session keyring, as those of a login do" },
+	{ 0 },
+};
+
+/* Files beside FILE_PATH, one for each of so many processes. */
+static void mount_overlay(unsigned own)
 {
 	char content[BYTES + 1];
 
@@ -33,17 +49,25 @@ static void mount_overlay(void)
 	memset(content, 'x', BYTES);
 	content[BYTES] = '\0';
 	write_file(WORK "/o/lower/f", content);
+	for (unsigned i = 0; i < own; i++)
+		write_file(text(WORK "/o/lower/f%u", i), content);
 	mount_fs("overlay", WORK "/o/merged",
 		 "lowerdir=" WORK "/o/lower,upperdir=" WORK "/o/upper,workdir="
 		 WORK "/o/work");
 }
 
+static void prepare_access(struct worker *w)
+{
+	const bool own = arg_number("own");
+
+	w->pointer = strdup(own ? text(FILE_PATH "%u", w->id) : FILE_PATH);
+}
+
 static void op_access(struct worker *w, uint64_t i)
 {
-	(void)w;
 	(void)i;
-	if (faccessat(AT_FDCWD, FILE_PATH, R_OK, 0))
-		fail_errno("faccessat " FILE_PATH);
+	if (faccessat(AT_FDCWD, w->pointer, R_OK, 0))
+		fail_errno("faccessat %s", (const char *)w->pointer);
 }
 
 static void read_it(int fd)
@@ -109,21 +133,24 @@ static void region(const char *label, void (*prepare)(struct worker *w),
 
 static void run_access(void)
 {
-	mount_overlay();
-	region("", NULL, op_access);
+	mount_overlay(arg_number("own") ? arg_procs(worker_cpus()) : 0);
+	if (arg_number("session") &&
+	    syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0)
+		fail_errno("a session keyring");
+	region("", prepare_access, op_access);
 }
 
 static void run_read(void)
 {
-	mount_overlay();
+	mount_overlay(0);
 	region("open", NULL, op_open);
 	region("read", prepare_read, op_read);
 	region("open-read", NULL, op_all);
 }
 
 const struct workload work_faccessat = {
-	"faccessat", "all processes check their access to one file of an overlay",
-	params, run_access, false,
+	"faccessat", "all processes check their access to files of an overlay",
+	access_params, run_access, false,
 };
 const struct workload work_overlay_read = {
 	"overlay-read", "all processes open, read, and both, one file of an overlay",

@@ -26,7 +26,7 @@
 #define DIRECTORY WORK "/m0"
 
 static const struct param stat_params[] = {
-	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL, "stats of each process" },
+	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL, "operations of each process" },
 	{ "name", PARAM_NUMBER, "18", 1, 255, NULL,
 	  "characters of the file's name" },
 	{ 0 },
@@ -71,19 +71,70 @@ static void make_the_file(void)
 	inode = st.st_ino;
 }
 
-static void run_stat(void)
+static void run_on_one_file(void (*prepare)(struct worker *w),
+			    void (*what)(struct worker *w, uint64_t i))
 {
 	const struct gate gate = {
 		.procs = arg_procs(worker_cpus()),
 		.ops = arg_number("ops"),
 		.warm_ups = 3,
-		.op = op,
+		.prepare = prepare,
+		.op = what,
 	};
 	struct result result = { .size = arg_number("name") };
 
 	make_the_file();
 	gate_run(&gate, &result);
 	report_result(&result);
+}
+
+static void run_stat(void)
+{
+	run_on_one_file(NULL, op);
+}
+
+static int descriptor; /* each process's own */
+
+static void open_the_file(struct worker *w)
+{
+	(void)w;
+	descriptor = open_file(path, O_RDWR);
+}
+
+/*
+ * What a C library makes of fstat() on x86-64 since 2.33: by descriptor, with
+ * an empty name. The kernel then takes a reference on the file's path, and
+ * drops it.
+ */
+static void op_fstat(struct worker *w, uint64_t i)
+{
+	struct stat st;
+
+	(void)w;
+	(void)i;
+	if (syscall(SYS_newfstatat, descriptor, "", &st, AT_EMPTY_PATH))
+		fail_errno("fstat");
+	if (st.st_ino != inode)
+		fail("fstat found another file");
+}
+
+static void op_open(struct worker *w, uint64_t i)
+{
+	(void)w;
+	(void)i;
+	if (close(open_file(path, O_RDWR)))
+		fail_errno("close %s", path);
+}
+
+/* As will-it-scale's fstat2 and open3, with processes. */
+static void run_fstat(void)
+{
+	run_on_one_file(open_the_file, op_fstat);
+}
+
+static void run_open(void)
+{
+	run_on_one_file(NULL, op_open);
 }
 
 /* List the directory while the region lasts; *passes says how often. */
@@ -166,6 +217,12 @@ static void run_perturbed(void)
 
 const struct workload work_stat = {
 	"stat", "all processes stat one file", stat_params, run_stat, false,
+};
+const struct workload work_fstat = {
+	"fstat", "all processes fstat one file that each has opened", stat_params, run_fstat, false,
+};
+const struct workload work_open = {
+	"open", "all processes open and close one file", stat_params, run_open, false,
 };
 const struct workload work_stat_perturbed = {
 	"stat-perturbed", "stat of one file: calm, while its directory is listed, after",

@@ -5,15 +5,19 @@
  * Both are rounds by turns, so that whatever else changes in the meantime
  * changes both. The mounts are there before a region begins. With busy=1 the
  * other CPUs run something, as those of a loaded machine do; a grace period
- * then has to interrupt them.
+ * then has to interrupt them. With drawn=1 the places and the process have
+ * names that nobody knows beforehand, and it is counted how often the process
+ * gives up its CPU to wait, for whatever.
  */
 #include "guest.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "args.h"
 #include "calls.h"
+#include "draw.h"
 #include "gate.h"
 #include "sys.h"
 #include "work.h"
@@ -27,31 +31,54 @@ static const struct param params[] = {
 	  "turns in which they are done" },
 	{ "busy", PARAM_NUMBER, "0", 0, 1, NULL,
 	  "1: the other CPUs run a loop meanwhile" },
+	{ "drawn", PARAM_NUMBER, "0", 0, 1, NULL,
+	  "1: names are drawn, and waits are counted" },
 	{ 0 },
 };
 
 static int flags;
 static uint64_t each;
+static bool drawn;
+static char (*names)[WORD_BYTES]; /* of each place */
+
+static const char *place(uint64_t i)
+{
+	return text(WORK "/%s", names[i]);
+}
+
+static uint64_t waits(void)
+{
+	struct rusage usage;
+
+	if (getrusage(RUSAGE_SELF, &usage))
+		fail_errno("getrusage");
+	return (uint64_t)usage.ru_nvcsw;
+}
 
 static void prepare(struct worker *w)
 {
 	(void)w;
+	if (drawn)
+		drawn_process_name();
 	for (uint64_t i = 0; i < each; i++)
-		mount_fs("tmpfs", text(WORK "/u%" PRIu64, i), NULL);
+		mount_fs("tmpfs", place(i), NULL);
 	/* The first of a kind may be slower. */
-	mount_fs("tmpfs", WORK "/u0", NULL);
-	unmount(WORK "/u0", flags);
+	mount_fs("tmpfs", place(0), NULL);
+	unmount(place(0), flags);
 	sleep_ms(20);
 }
 
 static void op(struct worker *w, uint64_t i)
 {
-	char path[64];
+	const uint64_t before = drawn ? waits() : 0, begin = now_ns();
+	const char *path = place(i);
 
-	(void)w;
-	snprintf(path, sizeof(path), WORK "/u%" PRIu64, i);
 	if (umount2(path, flags))
 		fail_errno("unmount %s", path);
+	if (drawn) {
+		w->latency_ns = now_ns() - begin;
+		w->count[0] += waits() - before;
+	}
 }
 
 static void turn(struct result *result, int how, uint64_t ops)
@@ -62,6 +89,7 @@ static void turn(struct result *result, int how, uint64_t ops)
 		.latency = true,
 		.prepare = prepare,
 		.op = op,
+		.counts = { drawn ? "waits" : NULL },
 	};
 
 	flags = how;
@@ -76,8 +104,15 @@ static void run(void)
 	static pid_t busy[MAX_BUSY];
 	unsigned n_busy = 0;
 
-	for (uint64_t i = 0; i < ops; i++)
-		make_dir(WORK "/u%" PRIu64, i);
+	drawn = arg_number("drawn");
+	names = calloc(ops, sizeof(*names));
+	if (!names)
+		fail("no memory for %" PRIu64 " names", ops);
+	for (uint64_t i = 0; i < ops; i++) {
+		snprintf(names[i], sizeof(names[i]), "%s",
+			 drawn ? drawn_word() : text("u%" PRIu64, i));
+		make_dir("%s", place(i));
+	}
 	if (arg_number("busy"))
 		for (unsigned i = 1; i < online_cpus() && n_busy < MAX_BUSY; i++) {
 			pid_t pid = fork();

@@ -5,9 +5,11 @@
 #include "work.h"
 
 const struct workload *const workloads[] = {
-	&work_open_creat, &work_stat,	    &work_stat_perturbed,
+	&work_open_creat, &work_stat,	    &work_fstat,	    &work_open,
+	&work_stat_perturbed,
 	&work_faccessat,  &work_overlay_read, &work_umount,
-	&work_lazy_busy,  &work_binds,	    &work_mountinfo,
-	&work_mount_walk, &work_percpu,	    &work_smoke,
-	&work_c2c_validate, &work_panic,    NULL,
+	&work_lazy_busy,  &work_umount_trees, &work_binds,
+	&work_mountinfo,  &work_mount_walk, &work_percpu,
+	&work_smoke,	  &work_c2c_validate, &work_panic,
+	NULL,
 };

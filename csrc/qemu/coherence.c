@@ -42,7 +42,7 @@
  * that the program forks is not followed.
  *
  * Arguments: out=FILE quantum=N (0: off) line=BYTES region=marks|all
- * watch=ADDRESS+ADDRESS+...
+ * watch=ADDRESS+ADDRESS+... time=A+B+... tick=ADDRESS (see clock.h)
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -68,6 +68,7 @@
 
 #define CT_ABI 1
 #define CT_WATCHES 64
+#define CT_QUANTUM_MAX 1000000000ull
 
 QEMU_PLUGIN_EXPORT int qemu_plugin_version = CT_QEMU_API;
 
@@ -91,6 +92,7 @@ static struct {
 	bool system, all;
 	unsigned n_watches;
 	uint64_t watch[CT_WATCHES];
+	uint64_t tick; /* where the timer's interrupt is entered; 0: not known */
 } options;
 
 static struct ct_vcpu *vcpus;
@@ -149,6 +151,7 @@ static void settle(void)
 			sched_yield();
 }
 
+#include "clock.h"
 #include "report.h"
 
 /* --- what runs with the guest --- */
@@ -200,29 +203,69 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t va
 {
 	uint64_t pc = (uintptr_t)data;
 	const bool store = qemu_plugin_mem_is_store(info);
+	const bool atomic = (pc >> 62 & 1) != pc >> 63;
 
-	if ((pc >> 62 & 1) != pc >> 63) {
-		/* Atomic: QEMU may show its two halves, or both as one store. */
+	if (atomic) {
+		/* QEMU may show its two halves, or both as one store. */
 		if (!store)
 			return;
 		pc ^= ATOMIC_FLAG;
 	}
 	if (enter(&vcpus[vcpu])) {
+		askers[vcpu].came = false;
 		count_access(vcpu, info, vaddr, pc, store);
+		/* Ways were measured from access to access: they have this one in them. */
+		if (ct_timing && atomic && !askers[vcpu].in_tick && !askers[vcpu].came)
+			atomic_fetch_add_explicit(&pacers[vcpu].done, machine.rmw,
+						  memory_order_relaxed);
 		leave(&vcpus[vcpu]);
 	}
 }
 
+/* What a block's callback gets: how many instructions, how many of them pauses, and whose. */
+static void *pack_block(size_t n, size_t pauses, bool kernel)
+{
+	return (void *)(uintptr_t)((uint64_t)pauses << 32 | n << 1 | kernel);
+}
+
 static void on_block(unsigned int vcpu, void *data)
 {
-	const uint64_t n = (uintptr_t)data >> 1;
+	const uint64_t n = (uint32_t)(uintptr_t)data >> 1, pauses = (uintptr_t)data >> 32;
+	uint64_t spent = n;
 
 	if (!enter(&vcpus[vcpu]))
 		return;
 	vcpus[vcpu].cache.counts.instructions[(uintptr_t)data & 1] += n;
+	if (ct_timing) {
+		spent = ct_block_time(vcpu, n, pauses);
+		ct_moved(vcpu);
+	}
 	if (pace.quantum)
-		ct_pace_block(&pace, &pacers[vcpu], n);
+		ct_pace_block(&pace, &pacers[vcpu], spent);
 	leave(&vcpus[vcpu]);
+}
+
+/* A timer tick begins: its entry is a block's. */
+static void on_tick(unsigned int vcpu, void *data)
+{
+	askers[vcpu].in_tick = true;
+	on_block(vcpu, data);
+}
+
+/* It has ended, or left the CPU to somebody else, who returns from his own call. */
+static void on_return(unsigned int vcpu, void *data)
+{
+	(void)data;
+	askers[vcpu].in_tick = false;
+}
+
+/* Where time is kept: an instruction that may want a line is about to run. */
+static void on_instruction(unsigned int vcpu, void *data)
+{
+	if (enter(&vcpus[vcpu])) {
+		ct_before(vcpu, (uintptr_t)data);
+		leave(&vcpus[vcpu]);
+	}
 }
 
 static void on_begin(unsigned int vcpu, void *data)
@@ -241,6 +284,8 @@ static void on_operation(unsigned int vcpu, void *data)
 	(void)data;
 	if (enter(&vcpus[vcpu])) {
 		vcpus[vcpu].ops++;
+		if (ct_timing)
+			ct_done(vcpu);
 		leave(&vcpus[vcpu]);
 	}
 }
@@ -280,6 +325,8 @@ static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
 {
 	(void)id;
 	ct_leave(&pace, &pacers[vcpu]);
+	if (ct_timing && atomic_load(&pace.on))
+		ct_arbitrate();
 }
 
 static void on_syscall(qemu_plugin_id_t id, unsigned int vcpu, int64_t number, uint64_t a1,
@@ -334,13 +381,32 @@ static bool is_atomic(const uint8_t *bytes, size_t length)
 	return i + 1 < length && (bytes[i] & 0xfe) == 0x86 && bytes[i + 1] >> 6 != 3;
 }
 
+static bool is_pause(const struct qemu_plugin_insn *insn)
+{
+	uint8_t bytes[2];
+
+	return ct_insn_bytes(insn, bytes, sizeof(bytes)) == 2 && bytes[0] == 0xf3 &&
+	       bytes[1] == 0x90;
+}
+
+/* iretq or sysretq */
+static bool is_return(const uint8_t *bytes, size_t length)
+{
+	return (length == 2 && bytes[0] == 0x48 && bytes[1] == 0xcf) ||
+	       (length == 3 && bytes[0] == 0x48 && bytes[1] == 0x0f && bytes[2] == 0x07);
+}
+
 static void instrument(struct qemu_plugin_tb *tb)
 {
 	const size_t n = qemu_plugin_tb_n_insns(tb);
 	const bool kernel = options.system && qemu_plugin_tb_vaddr(tb) >> 63;
+	const bool tick = ct_timing && options.tick && qemu_plugin_tb_vaddr(tb) == options.tick;
+	size_t pauses = 0;
 
-	qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, QEMU_PLUGIN_CB_NO_REGS,
-					     (void *)(uintptr_t)(n << 1 | kernel));
+	for (size_t i = 0; ct_timing && i < n; i++)
+		pauses += is_pause(qemu_plugin_tb_get_insn(tb, i));
+	qemu_plugin_register_vcpu_tb_exec_cb(tb, tick ? on_tick : on_block, QEMU_PLUGIN_CB_NO_REGS,
+					     pack_block(n, pauses, kernel));
 	for (size_t i = 0; i < n; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		const uint64_t pc = qemu_plugin_insn_vaddr(insn);
@@ -369,6 +435,13 @@ static void instrument(struct qemu_plugin_tb *tb)
 				qemu_plugin_register_vcpu_insn_exec_cb(insn, on_watched,
 								       QEMU_PLUGIN_CB_NO_REGS,
 								       (void *)(uintptr_t)w);
+		if (options.tick && is_return(bytes, length))
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_return,
+							       QEMU_PLUGIN_CB_NO_REGS, NULL);
+		if (ct_timing)
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_instruction,
+							       QEMU_PLUGIN_CB_NO_REGS,
+							       (void *)(uintptr_t)pc);
 		qemu_plugin_register_vcpu_mem_cb(insn, on_access, QEMU_PLUGIN_CB_NO_REGS,
 						 QEMU_PLUGIN_MEM_RW,
 						 pack(pc, is_atomic(bytes, length)));
@@ -467,6 +540,34 @@ static bool number(const char *text, int base, uint64_t *value, char **end)
 	return *end != text && *text != '-' && *text != '+' && *text != ' ';
 }
 
+/* All numbers of struct ct_machine, in its order, with + between them. */
+static int take_machine(const char *value)
+{
+	uint64_t *fields[] = {
+		&machine.instruction, &machine.rmw,	&machine.pause,	  &machine.core,
+		&machine.near,	      &machine.cross,	&machine.far,	  &machine.fill,
+		&machine.share,	      &machine.request, &machine.chance, &machine.take,
+		&machine.smt,	      &machine.sockets, &machine.cores,	  &machine.groups,
+		&machine.threads,     &machine.first,	&machine.seed,
+	};
+	const size_t n = sizeof(fields) / sizeof(*fields);
+	const char *at = value;
+	char *end;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!number(at, 10, fields[i], &end) || *end != (i + 1 < n ? '+' : 0))
+			return refuse("time=%s: give %zu numbers with + between them", value, n);
+		at = end + 1;
+	}
+	if (!machine.instruction || !machine.sockets || !machine.cores || !machine.groups ||
+	    !machine.near || !machine.threads || machine.threads > 2 ||
+	    machine.groups > machine.cores || machine.chance > 1)
+		return refuse("time=%s: no such machine", value);
+	ct_shake();
+	ct_timing = true;
+	return 0;
+}
+
 static int take_argument(const char *argument)
 {
 	const char *value = strchr(argument, '=');
@@ -481,10 +582,15 @@ static int take_argument(const char *argument)
 			return refuse("out=%s: no name of a file", value);
 		strcpy(options.out, value);
 	} else if (!strncmp(argument, "quantum=", 8)) {
-		if (!number(value, 10, &n, &end) || *end || n > 1000000000 || (n && n < 10))
-			return refuse("quantum=%s: give 0 (off) or 10 to 1000000000 instructions",
-				      value);
+		if (!number(value, 10, &n, &end) || *end || n > CT_QUANTUM_MAX || (n && n < 10))
+			return refuse("quantum=%s: give 0 (off) or 10 to %llu instructions", value,
+				      CT_QUANTUM_MAX);
 		pace.quantum = n;
+	} else if (!strncmp(argument, "time=", 5)) {
+		return take_machine(value);
+	} else if (!strncmp(argument, "tick=", 5)) {
+		if (!number(value, 0, &options.tick, &end) || *end)
+			return refuse("tick=%s: give an address", value);
 	} else if (!strncmp(argument, "line=", 5)) {
 		if (!number(value, 10, &n, &end) || *end || n < 16 || n > 4096 || n & (n - 1))
 			return refuse("line=%s: give a power of two from 16 to 4096 bytes", value);
@@ -505,8 +611,10 @@ static int take_argument(const char *argument)
 		}
 		return refuse("watch: at most %d addresses", CT_WATCHES);
 	} else {
-		return refuse("unknown argument '%s'; known: out, quantum, line, region, watch",
-			      argument);
+		return refuse(
+			"unknown argument '%s'; known: out, quantum, time, tick, line, region, "
+			"watch",
+			argument);
 	}
 	return 0;
 }
@@ -531,6 +639,8 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 			return -1;
 	if (!*options.out)
 		return refuse("out=FILE is missing");
+	if (ct_timing && !pace.quantum)
+		return refuse("time needs a quantum: picoseconds that a vCPU may be ahead");
 	if (strcmp(info->target_name, "x86_64"))
 		return refuse("the marks are x86-64 instructions, but this QEMU runs %s",
 			      info->target_name);

@@ -64,6 +64,7 @@ struct ct_entry {
 	/* By the first vCPU, while it was alone: nobody else writes these. */
 	_Atomic uint32_t own_loads, own_stores;
 	_Atomic uint32_t loads, stores; /* since then, by all */
+	_Atomic(struct ct_when *) when; /* where time is kept: clock.h */
 };
 _Static_assert(sizeof(struct ct_entry) <= 64, "at most 64 bytes per touched line");
 
@@ -73,6 +74,8 @@ struct ct_site {
 	uint64_t pc; /* 0: free */
 	uint32_t loads, stores, hitm_loads, hitm_stores, invalidations;
 	uint32_t kernel;
+	uint32_t far; /* of the HITM, those from another socket, where time is kept */
+	uint64_t stalled; /* picoseconds, where time is kept */
 };
 
 struct ct_chunk {
@@ -103,6 +106,13 @@ struct ct_cache {
 };
 
 static _Atomic(struct ct_entry *) *ct_heads;
+
+/* Where time is kept (clock.h): before and after an access to a line. */
+static bool ct_timing;
+static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uint64_t pc,
+			    bool store);
+static inline uint64_t ct_clock_after(unsigned cpu, struct ct_entry *e);
+static inline bool ct_is_far(unsigned from, unsigned to);
 
 static inline void *ct_must(void *memory)
 {
@@ -228,7 +238,8 @@ static struct ct_site *ct_site(struct ct_cache *cache, uint64_t address, uint64_
 enum ct_event { CT_NOTHING, CT_HITM, CT_INVALIDATION };
 
 /* What an access that is no hit makes of the state word. */
-static inline uint64_t ct_next_word(uint64_t word, unsigned cpu, bool store, enum ct_event *event)
+static inline uint64_t ct_next_word(uint64_t word, unsigned cpu, bool store, bool take,
+				    enum ct_event *event)
 {
 	const uint64_t mode = word & CT_MODE;
 	const bool mine = mode != CT_SHARED && CT_OWNER(word) == cpu;
@@ -243,17 +254,20 @@ static inline uint64_t ct_next_word(uint64_t word, unsigned cpu, bool store, enu
 		*event = store ? CT_INVALIDATION : CT_NOTHING;
 	if (*event != CT_NOTHING && !CT_HOT(word))
 		events += CT_EVENT;
-	return (store ? CT_HELD(CT_MODIFIED, cpu) : CT_SHARED) | met | events;
+	return (store ? CT_HELD(CT_MODIFIED, cpu) :
+		take  ? CT_HELD(CT_EXCLUSIVE, cpu) :
+			CT_SHARED) |
+	       met | events;
 }
 
 /* The slow path: this access changes the line's state. Returns the new word. */
 static uint64_t ct_change(struct ct_entry *e, uint64_t word, unsigned cpu, uint64_t vaddr,
-			  bool store, enum ct_event *event)
+			  bool store, bool take, enum ct_event *event)
 {
 	uint64_t next;
 
 	do
-		next = ct_next_word(word, cpu, store, event);
+		next = ct_next_word(word, cpu, store, take, event);
 	while (!atomic_compare_exchange_weak(&e->word, &word, next));
 	/* A kernel address says more of a line than a program's does. */
 	if (vaddr >> 63 && !(atomic_load_explicit(&e->vaddr, memory_order_relaxed) >> 63))
@@ -263,10 +277,11 @@ static uint64_t ct_change(struct ct_entry *e, uint64_t word, unsigned cpu, uint6
 
 /* An event: at the site, and in the vCPU's total. */
 static void ct_note(struct ct_cache *cache, uint64_t address, uint64_t pc, bool kernel, bool store,
-		    enum ct_event event)
+		    enum ct_event event, bool far)
 {
 	struct ct_site *site = ct_site(cache, address, pc, kernel);
 
+	site->far += far;
 	if (store)
 		site->stores++;
 	else
@@ -308,13 +323,21 @@ static inline void ct_access(struct ct_cache *cache, unsigned cpu, unsigned shif
 	}
 	word = atomic_load_explicit(&e->word, memory_order_acquire);
 
+	const bool take = ct_timing && ct_clock_before(cpu, e, word, pc, store);
+	const unsigned owner = CT_OWNER(word); /* before this access */
 	const uint64_t mode = word & CT_MODE;
 	const bool hit = mode == CT_SHARED ? !store :
 					     CT_OWNER(word) == cpu &&
 						     (!store || mode == CT_MODIFIED);
 
 	if (!hit)
-		word = ct_change(e, word, cpu, vaddr >> shift << shift, store, &event);
+		word = ct_change(e, word, cpu, vaddr >> shift << shift, store, take, &event);
+	if (ct_timing) {
+		const uint64_t stalled = ct_clock_after(cpu, e);
+
+		if (stalled)
+			ct_site(cache, address, pc, kernel)->stalled += stalled;
+	}
 	if (word & CT_MET) {
 		atomic_fetch_add_explicit(store ? &e->stores : &e->loads, 1,
 					  memory_order_relaxed);
@@ -326,7 +349,8 @@ static inline void ct_access(struct ct_cache *cache, unsigned cpu, unsigned shif
 				      memory_order_relaxed);
 	}
 	if (event != CT_NOTHING) {
-		ct_note(cache, address, pc, kernel, store, event);
+		ct_note(cache, address, pc, kernel, store, event,
+			ct_timing && event == CT_HITM && ct_is_far(owner, cpu));
 	} else if (CT_HOT(word) && cache->n_sites) {
 		struct ct_site *site = ct_place(cache, address, pc);
 

@@ -32,11 +32,13 @@
 #include <unistd.h>
 
 #define CT_PATIENCE_NS 2000000
+#define CT_STUCK_LOOKS 4 /* in a row: who is between two sleeps for a moment is not stuck */
 #define CT_LOOKS_MAX 500 /* then it goes on, whatever the others do */
 
 struct ct_pacer {
 	_Alignas(128) _Atomic uint64_t done; /* instructions in this region */
 	_Atomic bool running;
+	_Atomic bool asks; /* waits for a line, see clock.h: not to be waited for */
 	_Atomic int thread; /* the host's id of it */
 	uint64_t waits, escapes;
 };
@@ -83,7 +85,7 @@ static inline bool ct_next_window(struct ct_pace *pace, uint64_t *lag)
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t done;
 
-		if (!atomic_load(&pace->pacer[i].running))
+		if (!atomic_load(&pace->pacer[i].running) || atomic_load(&pace->pacer[i].asks))
 			continue;
 		done = atomic_load(&pace->pacer[i].done);
 		if (done < limit) {
@@ -128,7 +130,8 @@ static bool ct_stuck(struct ct_pace *pace)
 	for (uint32_t i = 0; i < n; i++) {
 		struct ct_pacer *other = &pace->pacer[i];
 
-		if (atomic_load(&other->running) && atomic_load(&other->done) < limit &&
+		if (atomic_load(&other->running) && !atomic_load(&other->asks) &&
+		    atomic_load(&other->done) < limit &&
 		    ct_runnable(atomic_load(&other->thread)))
 			return false;
 	}

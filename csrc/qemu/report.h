@@ -41,6 +41,17 @@ static void put_pair(FILE *f, const char *name, const uint64_t counts[2])
 		counts[1]);
 }
 
+static void put_clock(FILE *f, const struct ct_asker *a)
+{
+	fprintf(f,
+		"\"clock\":{\"stalled\":%" PRIu64 ",\"queued\":%" PRIu64 ",\"transfers\":%" PRIu64
+		",\"fills\":%" PRIu64 ",\"ticks\":%" PRIu64 ",\"done\":[",
+		a->stalled, a->queued, a->transfers, a->fills, a->ticks);
+	for (uint64_t i = 0; i < a->n_done; i++)
+		fprintf(f, "%s%" PRIu64, i ? "," : "", a->done[i]);
+	fputs("]},", f);
+}
+
 static void put_cpu(FILE *f, unsigned i)
 {
 	const struct ct_counts *c = &vcpus[i].cache.counts;
@@ -52,6 +63,8 @@ static void put_cpu(FILE *f, unsigned i)
 	put_pair(f, "hitm_loads", c->hitm_loads);
 	put_pair(f, "hitm_stores", c->hitm_stores);
 	put_pair(f, "invalidations", c->invalidations);
+	if (ct_timing)
+		put_clock(f, &askers[i]);
 	fprintf(f, "\"waits\":%" PRIu64 ",\"escapes\":%" PRIu64 "}", pacers[i].waits,
 		pacers[i].escapes);
 }
@@ -95,6 +108,8 @@ static struct ct_site *merge_sites(unsigned n, size_t *count)
 		last->hitm_loads += site->hitm_loads;
 		last->hitm_stores += site->hitm_stores;
 		last->invalidations += site->invalidations;
+		last->far += site->far;
+		last->stalled += site->stalled;
 	}
 	*count = kept;
 	return all;
@@ -127,6 +142,8 @@ static void put_line(FILE *lines, FILE *sites, const struct ct_site *all, size_t
 			first ? "" : ",", index,
 			(unsigned)(s->address & ((1u << options.shift) - 1)), s->pc,
 			s->kernel ? "true" : "false");
+		if (ct_timing)
+			fprintf(sites, "\"stalled\":%" PRIu64 ",\"far\":%u,", s->stalled, s->far);
 		put_sums(sites, s->loads, s->stores, s->hitm_loads, s->hitm_stores,
 			 s->invalidations);
 		first = false;
@@ -207,6 +224,7 @@ static void add_region(bool complete)
 		vcpus[i].ops = 0;
 		memset(vcpus[i].watched, 0, sizeof(vcpus[i].watched));
 	}
+	ct_clock_forget();
 	memset((void *)ct_heads, 0, CT_HEADS * sizeof(*ct_heads));
 }
 

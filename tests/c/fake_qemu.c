@@ -9,6 +9,7 @@
  *       halves CPU PC ADDRESS   the same, seen as a load and a store
  *       block CPU PC N          N instructions that touch no memory
  *       idle CPU                the vCPU halts
+ *       iret CPU PC             it returns from an interrupt
  *   fake_qemu random VCPUS OPS LINES ARGUMENT...   a thread for each vCPU loads
  *       and stores at random, all at once
  *   fake_qemu turns VCPUS OPS ARGUMENT...   the threads take turns to increment
@@ -180,7 +181,7 @@ uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *at)
 
 /* --- what runs the guest --- */
 
-enum kind { LOAD, STORE, ATOMIC, HALVES, MARK_BEGIN, MARK_OP, MARK_END, PLAIN };
+enum kind { LOAD, STORE, ATOMIC, HALVES, MARK_BEGIN, MARK_OP, MARK_END, PLAIN, IRET };
 
 static struct qemu_plugin_tb translated(uint64_t pc, enum kind kind, size_t n)
 {
@@ -189,6 +190,7 @@ static struct qemu_plugin_tb translated(uint64_t pc, enum kind kind, size_t n)
 		[ATOMIC] = { 3, 0xf0, 0xff, 0x07 },	[HALVES] = { 3, 0x48, 0x87, 0x07 },
 		[MARK_BEGIN] = { 3, 0x66, 0x87, 0xdb }, [MARK_OP] = { 3, 0x66, 0x87, 0xc9 },
 		[MARK_END] = { 3, 0x66, 0x87, 0xd2 },	[PLAIN] = { 1, 0x90, 0, 0 },
+		[IRET] = { 2, 0x48, 0xcf, 0 },
 	};
 	struct qemu_plugin_tb tb;
 
@@ -262,6 +264,10 @@ static int play(void)
 			run_one(vcpu, 0x300, MARK_OP, 0, 0, 1);
 		} else if (!strcmp(word, "idle")) {
 			idle_cb(1, vcpu);
+		} else if (!strcmp(word, "iret")) {
+			if (scanf("%" SCNx64, &pc) != 1)
+				return 2;
+			run_one(vcpu, pc, IRET, 0, 0, 1);
 		} else if (!strcmp(word, "block")) {
 			if (scanf("%" SCNx64 " %u", &pc, &bytes) != 2 || bytes > BLOCK)
 				return 2;

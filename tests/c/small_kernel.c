@@ -7,6 +7,7 @@
 typedef unsigned long word;
 
 enum pageflags { PG_locked, PG_slab = 3 };
+enum pagetype { PGTY_slab = 0xf5 };
 
 struct page {
 	word flags;
@@ -122,6 +123,7 @@ struct cred init_cred = { 1 };
 struct shmem_inode_info an_inode = { 1 };
 struct ovl_fs an_overlay = { 1 };
 enum pageflags a_flag = PG_slab;
+enum pagetype a_page_type = PGTY_slab;
 struct mount a_mount;
 struct dentry a_dentry;
 struct page a_page;

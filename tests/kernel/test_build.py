@@ -424,6 +424,13 @@ def test_a_layout_that_does_not(kit: Toy, wanted: Layout, what: str) -> None:
     assert build(kit, kit.variant())[0].image.exists()
 
 
+def test_a_member_that_a_patch_renames_is_told(kit: Toy) -> None:
+    wanted = {"dentry": Layout(together=(("d_gone", "d_flags"),))}
+    for _ in range(2):
+        with pytest.raises(LayoutError, match="has no member 'd_gone'"):
+            build(kit, kit.variant(layout=wanted))
+
+
 def test_a_patched_layout_is_the_patched_kernels(kit: Toy) -> None:
     """d_flags grows, so what the unpatched kernel's debug information says is no longer true."""
     wanted = Layout(size=128)

@@ -20,7 +20,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -29,11 +29,11 @@ from support import eventually, one_line
 from toy import Toy
 
 from contended import cli
-from contended.errors import ContendedError
-from contended.kernel import build, fetch, source
+from contended.errors import ContendedError, UsageError
+from contended.kernel import build, fetch, releases, source
 from contended.kernel.fetch import Mirror
 
-PACKAGE = source.PACKAGE
+PACKAGE = releases.BOOK.package
 needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="no apt-get on this system")
 
 
@@ -115,7 +115,7 @@ def _sign(ring: Path, folder: Path, listed: str) -> None:
 @pytest.fixture
 def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     """A clone and an empty cache, on a machine without the package."""
-    monkeypatch.setattr(source, "installed", lambda: None)
+    monkeypatch.setattr(source, "installed", lambda _: None)
     return toy.make(tmp_path / "a place", monkeypatch)
 
 
@@ -145,7 +145,7 @@ def test_debians_package_is_fetched_once(
     assert cli.main(["kernel", "source", "--json"]) == 0
     out = capsys.readouterr()
     seen = json.loads(out.out)
-    assert (seen["version"], seen["tested"]) == ("6.1.192", source.TESTED)
+    assert (seen["version"], seen["tested"]) == ("6.1.192", releases.BOOK.tested)
     # Not the newest: the one that the patches were made for.
     assert seen["origin"]["version"] == "6.1.192-2"
     assert "getting linux-source-6.1 6.1.192-2" in out.err
@@ -157,6 +157,61 @@ def test_debians_package_is_fetched_once(
     assert source.find().tree == Path(seen["tree"])
     assert cli.main(["kernel", "source"]) == 0
     assert capsys.readouterr().out == f"Linux 6.1.192 in {seen['tree']}\n"
+
+
+@needs_apt
+def test_another_release_comes_from_its_own_suites(
+    trusting: Archive, kit: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The archive has no such suites; what apt was told to look for is in what it says."""
+    with pytest.raises(ContendedError, match="does not have unstable") as e:
+        source.obtain(release=releases.get("7.2"))
+    assert "contended kernel source --release 7.2 --url URL" in str(e.value)
+    assert left(kit) == []
+    # a package that is not what it is called
+    seen: list[releases.Release] = []
+    tarball = toy.tarball(kit, kit.home)
+
+    def debian(release: releases.Release, *_: object) -> Path:
+        seen.append(release)
+        return fetch._kept(
+            release, release.package, lambda _: None, lambda work: _fill(work, tarball)
+        )
+
+    monkeypatch.setattr(fetch, "debian", debian)
+    assert cli.main(["kernel", "source", "--release", "6.12"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "release 6.12: " in said
+    assert (
+        "holds Linux 6.1.192, which is another release; contended kernel source --release" in said
+    )
+    assert fetch.fetched(releases.get("6.12")) is None, "it is not kept"
+    assert cli.main(["kernel", "source", "--release", "6.1"]) == 0
+    assert [release.name for release in seen] == ["6.12", "6.1"]
+    assert fetch.fetched(releases.get("6.12")) is None
+    assert fetch.fetched() is not None
+    assert cli.main(["kernel", "source", "--release", "6.13"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith("no kernel release '6.13'; it has: 5.10, 6.1, 6.12, 7.2")
+
+
+def _fill(work: Path, tarball: Path) -> dict[str, str]:
+    shutil.copy(tarball, work)
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [("6.12-mine", "changes of its own"), ("6.12.7+", "changes of its own"), ("6.1.2", "another")],
+)
+def test_a_source_is_of_its_release_and_nobody_elses(version: str, says: str) -> None:
+    release = releases.get("6.12")
+    for good in ("6.12", "6.12.117"):
+        releases.check(release, good, "x.tar")
+    with pytest.raises(
+        UsageError, match=rf"release 6\.12: x\.tar holds Linux .*{says}.*--release 6"
+    ):
+        releases.check(release, version, "x.tar")
 
 
 @needs_apt
@@ -210,7 +265,8 @@ def test_the_public_mirror_stands_in(
 ) -> None:
     gone = Mirror(f"file:{tmp_path}/gone", f"file:{tmp_path}/gone")
     monkeypatch.setattr(fetch, "mirrors", lambda: [gone, trusting.mirror])
-    assert fetch.debian(PACKAGE, "6.1.200", lambda _: None).is_file()
+    newer = replace(releases.BOOK, tested="6.1.200")
+    assert fetch.debian(newer, lambda _: None).is_file()
     tarball = fetch.fetched()
     assert tarball
     assert fetch.origin(tarball)["version"] == "6.1.200-1"
@@ -364,7 +420,7 @@ def test_the_installed_package_goes_first_and_that_is_said(
 ) -> None:
     address, folder = site
     tarball = toy.tarball(kit, folder)
-    monkeypatch.setattr(source, "installed", lambda: Path("/usr/src/x.tar.xz"))
+    monkeypatch.setattr(source, "installed", lambda _: Path("/usr/src/x.tar.xz"))
     call = ["--url", f"{address}/{tarball.name}", "--sha256", digest(tarball)]
     assert cli.main(["kernel", "source", *call]) == 0
     assert "CONTENDED_KERNEL_SOURCE=" in capsys.readouterr().err.splitlines()[-1]
@@ -452,8 +508,8 @@ def test_a_build_fetches_and_a_look_does_not(
     asked: list[str] = []
     tarball = toy.tarball(kit, tmp_path)
 
-    def debian(package: str, *_: object) -> Path:
-        asked.append(package)
+    def debian(release: releases.Release, *_: object) -> Path:
+        asked.append(release.package)
         return tarball
 
     monkeypatch.setattr(fetch, "debian", debian)

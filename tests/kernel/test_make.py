@@ -11,7 +11,9 @@ import toy
 from toy import Toy
 
 from contended.errors import ContendedError, UsageError
-from contended.kernel import make
+from contended.kernel import make, variants
+
+V = "6.1.192"  # of Linux
 
 
 @pytest.fixture
@@ -27,28 +29,52 @@ def test_later_fragments_win(kit: Toy) -> None:
     layer(kit, "base", "# why\nCONFIG_SMP=y\nCONFIG_NR_CPUS=128\nCONFIG_VT=n\n\n")
     layer(kit, "debug", "CONFIG_PROVE_LOCKING=y\n")
     layer(kit, "up", "# CONFIG_SMP is not set\nCONFIG_NR_CPUS=1\n")
-    assert make.options("base") == {"SMP": "y", "NR_CPUS": "128", "VT": "n"}
-    assert make.options("debug") == {**make.options("base"), "PROVE_LOCKING": "y"}
-    assert make.options("up") == {**make.options("debug"), "SMP": "n", "NR_CPUS": "1"}
+    assert make.options("base", V) == {"SMP": "y", "NR_CPUS": "128", "VT": "n"}
+    assert make.options("debug", V) == {**make.options("base", V), "PROVE_LOCKING": "y"}
+    assert make.options("up", V) == {**make.options("debug", V), "SMP": "n", "NR_CPUS": "1"}
+
+
+def test_lines_for_some_versions_only(kit: Toy) -> None:
+    layer(kit, "base", "CONFIG_SMP=y\n")
+    layer(kit, "base.before-6.10", "CONFIG_BASE_FULL=y\n")
+    layer(kit, "base.from-6.10", "CONFIG_BASE_SMALL=n\n")
+    layer(kit, "debug", "CONFIG_SMP=n\n")
+    old, new = {"SMP": "y", "BASE_FULL": "y"}, {"SMP": "y", "BASE_SMALL": "n"}
+    # not by their letters: 6.2 comes before 6.10
+    seen = {
+        v: make.options("base", v) for v in ("5.10.1", "6.2", "6.9.99", "6.10", "6.10.3", "7.2.13")
+    }
+    assert seen == {
+        **dict.fromkeys(("5.10.1", "6.2", "6.9.99"), old),
+        "6.10": new,
+        "6.10.3": new,
+        "7.2.13": new,
+    }
+    assert make.options("debug", "7.2") == {**new, "SMP": "n"}
+    layer(kit, "base.until-6.9", "CONFIG_X=y\n")
+    with pytest.raises(UsageError, match=r"base\.until-6\.9\.config is for no range"):
+        make.options("base", V)
 
 
 def test_variable_locations_are_left_out_where_there_is_debug_information(kit: Toy) -> None:
     layer(kit, "base", "CONFIG_DEBUG_INFO_DWARF5=y\n")
     layer(kit, "debug", "CONFIG_DEBUG_INFO_DWARF5=n\nCONFIG_DEBUG_INFO_NONE=y\n")
-    (flag,) = make.flags("base")
+    (flag,) = make.flags("base", V)
     assert flag.startswith("KCFLAGS=-fno-var-tracking")
-    assert make.flags("debug") == []
+    assert make.flags("debug", V) == []
 
 
 def test_mistakes_are_named(kit: Toy) -> None:
-    with pytest.raises(UsageError, match="no configuration 'fast'; there are: base, debug, up"):
-        make.options("fast")
+    with pytest.raises(
+        UsageError, match="no configuration 'fast'; there are: base, users, debug, up"
+    ):
+        make.options("fast", V)
     layer(kit, "base", "CONFIG_SMP=y\nSMP=y\n")
     with pytest.raises(UsageError, match=r"base\.config:2: 'SMP=y' is no line"):
-        make.options("base")
+        make.options("base", V)
     (kit.home / "patches" / "config" / "base.config").unlink()
     with pytest.raises(ContendedError, match=r"cannot read .*base\.config"):
-        make.options("base")
+        make.options("base", V)
 
 
 def test_a_dropped_option_is_an_error(kit: Toy, tmp_path: Path) -> None:
@@ -58,7 +84,8 @@ def test_a_dropped_option_is_an_error(kit: Toy, tmp_path: Path) -> None:
     layer(kit, "base", "CONFIG_BASE=y\nCONFIG_NEEDS_ACPI=y\nCONFIG_TINY=n\n")
     with pytest.raises(
         ContendedError,
-        match="'base' as asked for: NEEDS_ACPI is n instead of y, TINY is y instead of n",
+        match=r"Linux 6\.1\.\d+ has no configuration 'base' as asked for: NEEDS_ACPI is n "
+        r"instead of y \(base\.config:2\), TINY is y instead of n \(base\.config:3\); a line ",
     ):
         make.configure(kit.source(), "base", tmp_path / "bad")
 
@@ -81,16 +108,18 @@ def test_nothing_of_the_caller_gets_into_a_build(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("name", ["base", "debug", "up"])
+@pytest.mark.parametrize("name", ["base", "users", "debug", "up"])
 def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path) -> None:
     """`make.configure` itself checks every option against the real kconfig."""
     source = toy.real()
     make.configure(source, name, tmp_path)
     text = (tmp_path / ".config").read_text()
     assert ("CONFIG_SMP=y" in text) == (name != "up")
-    assert ("CONFIG_PROVE_RCU=y" in text) == (name != "base")
-    assert ("CONFIG_DEBUG_INFO=y" in text) == (name == "base")
-    assert ("CONFIG_FUNCTION_PROFILER=y" in text) == (name == "base")
+    assert ("CONFIG_PROVE_RCU=y" in text) == (name in ("debug", "up"))
+    assert ("CONFIG_DEBUG_INFO=y" in text) == (name in variants.WITH_DWARF)
+    assert ("CONFIG_FUNCTION_PROFILER=y" in text) == (name in variants.WITH_DWARF)
+    for option in ("CONFIG_USER_NS=y", "CONFIG_KEYS=y"):
+        assert (option in text) == (name == "users")
 
 
 def test_every_option_says_why(root: Path) -> None:

@@ -80,6 +80,8 @@ def test_what_is_shown(patch: patchfile.Patch) -> None:
     html = patch._repr_html_()
     assert "&lt;b&gt;" in html
     assert "<code>fs/a.c</code> (+3 &minus;2)" in html
+    url = "https://lore.kernel.org/all/x/"
+    assert f'<p>Link: <a href="{url}">{url}</a></p>' in html
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 import subprocess
 import time
+from dataclasses import replace
 
 import labtools
 import pytest
 
 from contended.errors import ContendedError
-from contended.kernel import build, qemu, run, source, variants
+from contended.kernel import build, chapter, qemu, run, source, variants
 from contended.kernel.source import KernelSource
+from contended.kernel.variants import GuestRun, KernelCase
 
 pytest_plugins = ("labfixtures",)
 
@@ -40,7 +42,7 @@ def origin() -> KernelSource:
     return found
 
 
-@pytest.mark.parametrize("slug", CASES)
+@pytest.mark.parametrize("slug", variants.slugs())
 def test_a_patch_is_in_the_kernels_style(slug: str, origin: KernelSource) -> None:
     """By the kernel's own checker; a sign-off is left out on purpose (docs/kernel-lab.md)."""
     checker = origin.tree / "scripts" / "checkpatch.pl"
@@ -93,3 +95,45 @@ def test_the_stacked_patches_apply_together(origin: KernelSource) -> None:
     after = variants.load("stack").variants["after"]
     with source.applied(origin, after.patches, time.time_ns()) as changed:
         assert {"fs/namei.c", "include/linux/dcache.h", "fs/overlayfs/file.c"} <= set(changed)
+
+
+@pytest.mark.parametrize(
+    ("stacked", "failed"),
+    [
+        ("no-copy", set()),
+        ("ids-only", {"users-capabilities", "roots-capabilities"}),
+        (
+            "never-copy",
+            {"users-capabilities", "roots-capabilities", "real-user", "real-root", "real-group"},
+        ),
+    ],
+)
+def test_access_answers_for_the_real_user(
+    stacked: str, failed: set[str], origin: KernelSource
+) -> None:
+    """The stack's own patch of each of its variants, alone: one file of 6.1 is compiled again."""
+    variant = variants.load("stack").variants[stacked]
+    own = tuple(patch for patch in variant.patches if patch.parent.name == "stack")
+    alone = replace(variant, patches=own, layout={})
+    calls = GuestRun("calls", "faccessat", {"ops": 50}, calls=("prepare_creds",))
+    case = KernelCase("stack", {stacked: alone}, {"smoke": run.SMOKE, "calls": calls}, ())
+    plan = run.Plan(case, ((alone, run.SMOKE), (alone, calls)))
+    done = run.carry_out(plan, vcpus=2, repeats=1, accel="tcg", given=origin.given)
+    (smoke,), (counted,) = done.of(stacked, "smoke"), done.of(stacked, "calls")
+    assert {c["name"] for c in smoke.checks if not c["ok"]} == {f"access-{f}" for f in failed}
+    assert len(smoke.checks) > 100
+    # the workload's caller has one id, and the rights that go with it
+    assert counted.results[0]["calls"]["prepare_creds"] == 0
+
+
+def test_the_recorded_stack_has_no_copies_and_no_misses() -> None:
+    """Its kernels are not built here; what chapter 11 shows is of all its variants and runs."""
+    case, kept = variants.load("stack"), chapter.recorded("stack")
+    assert kept.held
+    assert {(o.variant, o.run, o.metric) for o in case.outcomes} <= {
+        (o.variant, o.run, o.metric) for o in kept.outcomes
+    }
+    patches = {k.variant: k.patches for k in kept.kernels}
+    assert patches == {v.name: [p.name for p in v.patches] for v in case.variants.values()}
+    for name, more in (("open", []), ("stat", []), ("access", ["no-copy"]), ("own", ["no-copy"])):
+        assert chapter.profiles("stack", name).variants == ["before", "after", *more]

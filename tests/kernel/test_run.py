@@ -167,6 +167,24 @@ def test_a_case_may_expect_something_else_of_the_smoke_set(booted: Booted) -> No
     assert [o.run for o in done.outcomes if o.variant == "wrong"] == ["log", "mine"]
 
 
+def test_a_case_may_run_the_smoke_set_with_its_own_configuration() -> None:
+    own = replace(
+        CASE,
+        runs={**CASE.runs, "smoke": GuestRun("smoke", "smoke", {}, config="users")},
+        outcomes=(
+            *CASE.outcomes,
+            Expectation("wrong", "smoke", "fails", "smoke.failed", at_least=1),
+        ),
+    )
+    done = run.plan(own)
+    smoke = [(v.name, r.config) for v, r in done.boots if r.workload == "smoke"]
+    users = [(name, "users") for name in ("before", "after", "wrong")]
+    assert smoke == [*users, ("after", "debug")]
+    # and what it expects itself of a variant stands alone
+    about = [o.expected for o in done.case.outcomes if (o.variant, o.run) == ("wrong", "smoke")]
+    assert about == ["fails"]
+
+
 def test_some_variants_and_what_they_are_compared_with(booted: Booted) -> None:
     done = carry(wanted=["after"], smoke=False)
     assert booted.names() == ["before open-creat base", "after open-creat base"]
@@ -239,7 +257,7 @@ def test_tables(booted: Booted) -> None:
     assert max(map(len, text.splitlines()[:20])) < 140
     page = done._repr_html_()
     assert page.count("<tr>") == 1 + len(done.outcomes)
-    assert "<td>did not hold</td>" in page
+    assert ">did not hold</td>" in page
     assert "run now" in page
     assert "recorded reference run" in replace(done, recorded=True)._repr_html_()
 
@@ -362,7 +380,9 @@ def test_a_run_under_the_profiler(booted: Booted, monkeypatch: pytest.MonkeyPatc
         "before": profiles.profile(),
         "after": profiles.profile("after", raw=profiles.nothing()),
     }
-    monkeypatch.setattr(c2c, "profile_kernel", lambda kernel, variant, how: [made[variant.name]])
+    monkeypatch.setattr(
+        c2c, "profile_kernel", lambda kernel, variant, how: [(None, made[variant.name])]
+    )
     done = carry(PROFILED, smoke=False)
     assert [o.held for o in done.outcomes] == [True, True, True, True, False]
     assert "no_such_metric" in done.outcomes[-1].reason

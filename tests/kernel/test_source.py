@@ -37,7 +37,7 @@ class Disk(NamedTuple):
 def test_without_the_package_the_command_is_named(
     kit: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "packaged", lambda: None)
+    monkeypatch.setattr(sources, "packaged", lambda _: None)
     with pytest.raises(ContendedError, match=r"contended kernel source .*--source") as e:
         sources.find()
     assert e.value.exit_code == 1

@@ -23,7 +23,7 @@ from contended.kernel.variants import GuestRun, KernelCase, Variant
 from contended.measure import models, native
 from contended.profile import assemble, plugin, query, saved, usermode
 from contended.profile.assemble import NoRegion
-from contended.profile.coherence import Profile, Thing
+from contended.profile.coherence import Thing
 from contended.profile.dwarf import Image
 from contended.profile.saved import Profiles
 
@@ -93,7 +93,8 @@ def test_functions_and_calls_in_them_are_watched(
 
 
 def named(image: Image, out: Path, results: list[dict[str, Any]]) -> Any:
-    return c2c.name_regions(out, results, image, None, "before", made.PROVENANCE, {})
+    seen = c2c.name_regions(out, results, image, None, "before", made.PROVENANCE, {})
+    return [profile for _, profile in seen]
 
 
 def test_regions_belong_to_the_results_in_order(
@@ -160,9 +161,9 @@ def test_the_commands_arguments(capsys: pytest.CaptureFixture[str]) -> None:
 def test_parameters_are_set_over_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[GuestRun] = []
 
-    def profiled(_kernel: object, _variant: object, how: GuestRun, **_: object) -> list[Profile]:
+    def profiled(_kernel: object, _variant: object, how: GuestRun, **_: object) -> object:
         seen.append(how)
-        return [made.profile()]
+        return [(None, made.profile())]
 
     monkeypatch.setattr(source, "find", lambda *_: None)
     monkeypatch.setattr(build, "build", lambda *_: None)
@@ -303,8 +304,9 @@ def profiled() -> dict[str, Profiles]:
 def on_kernel(kernel: Kernel, cache: dict[str, Profiles], run: GuestRun) -> Profiles:
     """A workload profiled on the unpatched kernel, once for all tests of it."""
     if run.name not in cache:
-        found = c2c.profile_kernel(kernel, Variant("test", "before", "as it is"), run)
-        cache[run.name] = Profiles(case="test", run=run.name, mode="system", profiles=tuple(found))
+        seen = c2c.profile_kernel(kernel, Variant("test", "before", "as it is"), run)
+        found = tuple(profile for _, profile in seen)
+        cache[run.name] = Profiles(case="test", run=run.name, mode="system", profiles=found)
     return cache[run.name]
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from ctools import C, execute
 
 from contended import cc
+from contended.errors import ContendedError
 from contended.profile import lines
 from contended.profile.coherence import Thing
 from contended.profile.dwarf import Image
-from contended.profile.lines import Monitor, Resolver, Unmapped
+from contended.profile.lines import Resolver
+from contended.profile.memory import Monitor, Unmapped
 
 KERNEL_MAP = 0xFFFFFFFF80000000
 DIRECT = 0xFF11000000000000
@@ -257,6 +260,42 @@ def test_the_processes_root_and_what_overlayfs_keeps_have_a_role(guest: Guest) -
     assert (thing.role, str(thing)) == ("overlay", "struct cred + 0: usage (kept by overlayfs)")
     other = look.at(0x402000 + cred.size)
     assert (other.role, str(other)) == ("", "struct cred + 0: usage")
+    look.check()
+    # the same memory, read as if page types were what they are later: nothing is a slab's
+    with pytest.raises(ContendedError, match=r"memory of Linux 6\.12\.117 is not understood"):
+        Resolver(guest.image, guest.memory, 4, "6.12.117").check()
+    guest.slab("kmalloc-192", 0x402000, cred.size)
+    with pytest.raises(ContendedError, match="not what overlayfs keeps was found in it"):
+        resolver(guest).check()
+
+
+def test_a_guest_without_a_root_is_not_understood(guest: Guest) -> None:
+    with pytest.raises(ContendedError, match=r"Linux 6\.1 is not understood: no root directory"):
+        resolver(guest).check()
+
+
+def test_from_6_12_the_top_byte_is_the_pages_type(guest: Guest) -> None:
+    def type_of(physical: int, value: int) -> None:
+        field = guest.image.type("page").field("page_type")
+        at = guest.described(physical) + field.offset
+        guest.memory.put(at, value.to_bytes(field.size, "little"))
+
+    guest.slab("cred_jar", 0x402000, guest.image.type("cred").size)
+    type_of(0x402000, 0xF5000000)
+    guest.page(0x800000)
+    look = partial(Resolver, guest.image, guest.memory, 4)
+    for value, kind, old in (
+        (0xF0FFFFFF, "free", "kernel page"),
+        (0xF2FFFFFF, "page table", "kernel page"),
+        (0xFFFFFFFF, "kernel page", "kernel page"),
+    ):
+        type_of(0x800000, value)
+        assert look("6.12.117").at(0x800040).kind == kind
+        assert look("6.9").at(0x800040).kind == old
+    assert look("6.12.117").at(0x402000).struct == "cred"
+    type_of(0x402000, 0xF4000000)
+    assert look("6.12.117").at(0x402000).struct == ""
+    assert look("6.1").at(0x402000).struct == "cred"
 
 
 def test_a_super_block_has_no_cache_of_its_own(guest: Guest) -> None:

@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 from support import eventually, raced
 
-from contended import cli
+from contended import cases, cli
 from contended.cases.lockref_degrade import STATS
 from contended.cases.overlay_creds import CHECKS
 from contended.cases.umount_grace_period import UMOUNTS
 from contended.commands import simulate
 from contended.errors import ContendedError, UsageError
-from contended.simulate import sweep
+from contended.simulate import grid, sweep
 
 pandas = pytest.importorskip("pandas")
 distributed = pytest.importorskip("distributed")
@@ -54,7 +54,7 @@ def cluster() -> Iterator[Any]:
 
 def test_a_sweep_is_what_one_process_gets(cluster: Any) -> None:
     todo = sweep.tasks([CHECKS], machines=["2x20-smt", "1x24"], cpus=[2, 20], seeds=[0, 1])
-    assert len(todo) == 3 * 2 * 2 * 2
+    assert len(todo) == len(CHECKS.variants) * 2 * 2 * 2
     seen: list[tuple[int, int]] = []
     frame = sweep.run(todo, address=cluster.scheduler_address, progress=lambda *at: seen.append(at))
     rows = [row for task in todo for row in task.rows()]
@@ -171,12 +171,27 @@ def test_the_front_door_leads_to_it(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.startswith("variant")
 
 
+def test_all_that_a_slider_shows_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(grid, "LIVE_CPUS", (1, 2))
+    target = tmp_path / "grid.json"
+    assert cli.main(["simulate", "umount-grace-period", "--grid", str(target)]) == 0
+    made = cases.study("umount-grace-period").sweep
+    assert made is not None
+    assert grid.load(target, made, "again").cpus == (1, 2)
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["mount-hash"], "'mount-hash' cannot be simulated; choose one of: lockref-degrade"),
         (["overlay-creds", "--machine", "cray"], "no machine 'cray'; choose one of: here, 1x24"),
         (["overlay-creds", "--dask", "nonsense"], "'nonsense' is no Dask address"),
+        (["lockref-handle", "--grid", "x"], "'lockref-handle' has no slider in its chapter"),
+        (["overlay-creds", "--grid", "x", "--seeds", "2"], "--grid takes no --seeds"),
+        (["overlay-creds", "--grid", "no/x"], "there is no folder no: make it first"),
     ],
 )
 def test_the_front_door_says_no_in_one_line(

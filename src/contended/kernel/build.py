@@ -22,12 +22,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contended import doctor, records
-from contended.errors import ContendedError
+from contended.errors import ContendedError, UsageError
 from contended.kernel import make, patchfile, store
 from contended.kernel import source as sources
 from contended.kernel.make import Boxed, Progress
 from contended.kernel.source import KernelSource
-from contended.kernel.variants import Layout, Variant
+from contended.kernel.variants import WITH_DWARF, Layout, Variant
 from contended.profile.dwarf import Image
 from contended.profile.entries import StructMember
 from contended.records import Record
@@ -36,10 +36,10 @@ Report = Callable[..., None]  #: A `Progress` whose numbers may be left out.
 
 RECIPE = 1  #: Raised when kernels must be built anew although nothing of them changed.
 #: What the first build of a configuration needs on the disk with its snapshot, and a variant.
-BASE_BYTES = {"base": 1_200_000_000, "debug": 400_000_000, "up": 400_000_000}
+BASE_BYTES = {**dict.fromkeys(WITH_DWARF, 1_200_000_000), "debug": 400_000_000, "up": 400_000_000}
 VARIANT_BYTES = 400_000_000
 #: About how many objects a configuration has, for the progress shown and for nothing else.
-OBJECTS = {"base": 760, "debug": 720, "up": 690}
+OBJECTS = {"base": 760, "users": 780, "debug": 720, "up": 690}
 _LINE = 64  # bytes of a cache line
 # Linked at the end of every build, so a snapshot does without them.
 _LINKED = (
@@ -88,7 +88,7 @@ def compiler() -> str:
 def digest_of(source: KernelSource, patches: Sequence[Path], config: str) -> str:
     """A digest of all that goes into a kernel: 32 hexadecimal digits."""
     changes = [patchfile.changes_of(patch.read_text(errors="replace")) for patch in patches]
-    options, flags = make.options(config), make.flags(config)
+    options, flags = (of(config, source.version) for of in (make.options, make.flags))
     parts = (RECIPE, source.digest, changes, options, compiler(), *flags)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -160,7 +160,7 @@ def _found(variant: Variant, config: str, digest: str) -> Kernel | None:
     about = (meta.build_id, meta.version, meta.compiler)
     files = (place / "bzImage", place / "vmlinux")
     kernel = Kernel(variant.slug, variant.name, config, digest, *files, *about)
-    if config == "base":
+    if config in WITH_DWARF:
         _check_layout(variant, kernel.vmlinux)
     return kernel
 
@@ -179,8 +179,11 @@ def _check_layout(variant: Variant, vmlinux: Path) -> None:
         bad = kept.read_text()
     except OSError:
         with Image(vmlinux) as image:
-            problems = [layout_problem(image, *each) for each in variant.layout.items()]
-            bad = next(filter(None, problems), "")
+            try:
+                problems = [layout_problem(image, *each) for each in variant.layout.items()]
+                bad = next(filter(None, problems), "")
+            except UsageError as error:  # a struct or member is not there
+                bad = str(error)
         with suppress(ContendedError):  # reading it again costs seconds, and no more
             records.write_whole(kept, bad)
     if bad:
@@ -287,7 +290,9 @@ class _Build:
     def _compile(self, name: str, expected: int, patched: Sequence[str] = ()) -> None:
         source, objects = self._source, self._objects
         jobs = f"-j{len(os.sched_getaffinity(0))}"
-        command = make.command(source, objects, jobs, *make.flags(self._config), "bzImage")
+        command = make.command(
+            source, objects, jobs, *make.flags(self._config, source.version), "bzImage"
+        )
         if patched and self._boxed:
             command = self._boxed(command, source.tree, objects)
         make.run(name, source, command, objects, self._lock, self._report, expected, patched)

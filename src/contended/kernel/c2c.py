@@ -6,13 +6,13 @@ While a guest waits at the end of its workload, its memory is asked what the con
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from contended import child
 from contended.errors import UsageError
 from contended.kernel import build, qemu, source, store, variants, vm
 from contended.kernel.make import Progress
@@ -22,11 +22,13 @@ from contended.profile import query as metrics
 from contended.profile.assemble import NoRegion
 from contended.profile.coherence import Origin, Profile
 from contended.profile.dwarf import Image
-from contended.profile.lines import Monitor, Resolver
+from contended.profile.lines import Resolver
+from contended.profile.memory import Monitor
 from contended.profile.saved import Profiles
 
 VCPUS = 4
 DEADLINE_S = 240.0
+TICK = "asm_sysvec_apic_timer_interrupt"
 CMDLINE = "slab_nomerge"  # caches of one size keep their own names
 
 
@@ -58,23 +60,38 @@ def profile(
         kernel = build.build(variant, how.config, tree, progress)
         if progress:
             progress(f"profile {variant.name}", number, len(chosen))
-        found += profile_kernel(kernel, variant, how, vcpus=vcpus, quantum=quantum)
+        seen = profile_kernel(kernel, variant, how, vcpus=vcpus, quantum=quantum)
+        found += [profile for _, profile in seen]
     return Profiles(case=slug, run=how.name, mode="system", profiles=tuple(found))
 
 
 def profile_kernel(
-    kernel: build.Kernel, variant: Variant, run: GuestRun, *, vcpus: int = 0, quantum: int = 0
-) -> list[Profile]:
-    """Boot one kernel under the profiler; a profile for each result of the workload."""
+    kernel: build.Kernel,
+    variant: Variant,
+    run: GuestRun,
+    *,
+    vcpus: int = 0,
+    quantum: int = 0,
+    time: str = "",
+    lines: int = 0,
+    deadline_s: float = DEADLINE_S,
+) -> list[tuple[plugin.Region, Profile]]:
+    """Boot one kernel under the profiler: what was counted for each result of the workload.
+
+    `time` has the plugin keep a machine's time, see `contended.kernel.clock`; with it, `lines` are
+    those that are named, the ones waited for longest.
+    """
     if vcpus >= plugin.MAX_VCPUS:
         raise UsageError(f"{vcpus} vCPUs: the profiler knows at most {plugin.MAX_VCPUS - 1}")
     emulator = plugin.find("system")
     library = plugin.build(emulator)
     vcpus = vcpus or run.vcpus or VCPUS
     quantum = quantum or run.quantum or plugin.QUANTUM
-    with Image(kernel.vmlinux) as image, tempfile.TemporaryDirectory(prefix="contended-") as work:
+    with Image(kernel.vmlinux) as image, child.scratch() as work:
         watched = watched_addresses(image, run.watch)
-        out = Path(work) / "profile.json"
+        out = work / "profile.json"
+        tick = image.symbol(TICK).address if time else 0
+        option = partial(plugin.option, quantum=quantum, watch=sorted(watched))
         description = qemu.Boot(
             kernel=kernel,
             # One more for the kernel's chores: its timer ticks come as the host's clock says, and
@@ -83,8 +100,8 @@ def profile_kernel(
             args={**run.told(), **({"spare": "1"} if vcpus > 1 else {})},
             cmdline=" ".join(filter(None, (CMDLINE, variant.cmdline, run.cmdline))),
             accel="tcg",
-            deadline_s=DEADLINE_S,
-            plugin=plugin.option(library, out, quantum=quantum, watch=sorted(watched)),
+            deadline_s=deadline_s,
+            plugin=option(library, out, time=time, tick=tick),
             hold=True,
         )
         provenance = Origin(
@@ -97,7 +114,7 @@ def profile_kernel(
             workload=" ".join([run.workload, *(f"{k}={v}" for k, v in run.args.items())]),
         )
         results: list[dict[str, Any]] = []
-        found: list[Profile] | None = None
+        found: list[tuple[plugin.Region, Profile]] | None = None
         with vm.VirtualMachine(description) as machine:
             for line in machine.lines():
                 if line["type"] == "hello":
@@ -107,9 +124,12 @@ def profile_kernel(
                 elif line["type"] == "result":
                     results.append(line)
                 elif line["type"] == "hold":
-                    resolver = Resolver(image, Monitor(machine.qmp), description.vcpus)
+                    resolver = Resolver(
+                        image, Monitor(machine.qmp), description.vcpus, kernel.version
+                    )
+                    resolver.check()
                     found = name_regions(
-                        out, results, image, resolver, variant.name, provenance, watched
+                        out, results, image, resolver, variant.name, provenance, watched, lines
                     )
                     machine.send(b"\n")
     if found is None:
@@ -125,8 +145,9 @@ def name_regions(
     variant: str,
     provenance: Origin,
     watched: Mapping[int, str],
-) -> list[Profile]:
-    """The regions of a profiler's output as profiles; NoRegion unless each result has one."""
+    lines: int = 0,
+) -> list[tuple[plugin.Region, Profile]]:
+    """A profiler's regions and their profiles; raises NoRegion unless each result has one."""
     labels = [str(result.get("label", "")) for result in results]
     if not out.exists():
         raise NoRegion(f"{variant}: the workload never finished a measured region: no table")
@@ -136,7 +157,8 @@ def name_regions(
             f"{variant}: {len(report.regions)} measured regions for {len(results)} results of "
             f"the workload {provenance.workload!r}: no telling which is which"
         )
-    return [
+    regions = [region.slowest(lines) if lines else region for region in report.regions]
+    named = [
         assemble.assemble(
             region,
             variant=variant,
@@ -148,8 +170,9 @@ def name_regions(
             resolve=resolver.at if resolver else None,
             watched=watched,
         )
-        for region, result, label in zip(report.regions, results, labels, strict=True)
+        for region, result, label in zip(regions, results, labels, strict=True)
     ]
+    return list(zip(regions, named, strict=True))
 
 
 def watched_addresses(image: Image, wanted: Sequence[str]) -> dict[int, str]:

@@ -28,10 +28,10 @@ from pathlib import Path
 from contended import child
 from contended.errors import ContendedError, UsageError
 from contended.kernel import store
+from contended.kernel.releases import ALL, BOOK, Release
 
 BYTES = 400_000_000  #: What fetching takes on the disk, with lists; measured 0.35 GB.
 TIMEOUT_S = 60.0  #: How long a server may say nothing.
-RELEASE = "bookworm"  #: The release of Debian that has the kernel's source as a package.
 KEYRINGS = tuple(
     Path(f"/usr/share/keyrings/debian-archive-keyring.{kind}") for kind in ("gpg", "pgp")
 )
@@ -73,10 +73,11 @@ class AptError(ContendedError):
     """An apt of our own did not do what it was asked for; another mirror may."""
 
 
-def fetched() -> Path | None:
-    """The tarball that was fetched last, if there is one."""
+def fetched(release: Release = BOOK) -> Path | None:
+    """The tarball of a release that was fetched last, if there is one."""
     with suppress(OSError):
-        found = [file for file in _place().glob("*/*.tar.*") if file.parent.name[0] != "."]
+        tarballs = _place(release).glob("*/*.tar.*")
+        found = [file for file in tarballs if file.parent.name[0] != "."]
         return max(found, key=lambda file: file.parent.stat().st_mtime_ns, default=None)
     return None
 
@@ -84,7 +85,7 @@ def fetched() -> Path | None:
 def origin(tarball: Path) -> dict[str, str]:
     """Where a fetched tarball came from; empty if it was not fetched."""
     note = tarball.parent / "origin.json"
-    if tarball.parent.parent != _place() or not note.is_file():
+    if tarball.parent.parent not in map(_place, ALL) or not note.is_file():
         return {}
     value: dict[str, str] = json.loads(note.read_text())
     return value
@@ -109,22 +110,23 @@ def check(address: str | None, sha256: str | None) -> None:
         raise UsageError(f"--url {address!r}: it must begin with https://, http://, ftp or file://")
 
 
-def debian(package: str, upstream: str, say: store.Say) -> Path:
-    """The tarball in Debian's package, of the upstream version if the mirror has several."""
+def debian(release: Release, say: store.Say) -> Path:
+    """The tarball in Debian's package, of the tested version if the mirror has several."""
     tried: list[str] = []
     for mirror in mirrors():
-        fill = functools.partial(_from_mirror, mirror, package, upstream, say)
+        fill = functools.partial(_from_mirror, mirror, release, say)
         try:
-            return _kept(package, say, fill)
+            return _kept(release, release.package, say, fill)
         except AptError as error:
             tried.append(str(error))
+    of = "" if release.name == BOOK.name else f"--release {release.name} "
     raise ContendedError(
-        f"cannot get {package}: {'; '.join(tried)}; another way: contended kernel source "
-        "--url URL --sha256 HEX, or --source TARBALL|DIR"
+        f"cannot get {release.package}: {'; '.join(tried)}; another way: contended kernel source "
+        f"{of}--url URL --sha256 HEX, or --source TARBALL|DIR"
     )
 
 
-def url(address: str, sha256: str, say: store.Say) -> Path:
+def url(address: str, sha256: str, say: store.Say, release: Release = BOOK) -> Path:
     """A tarball from anywhere, in the cache; its address and SHA-256 must have passed `check`."""
     sha256 = sha256.lower()
     name = Path(urllib.parse.urlsplit(address).path).name
@@ -144,12 +146,14 @@ def url(address: str, sha256: str, say: store.Say) -> Path:
             )
         return {"url": shown, "sha256": sha256}
 
-    return _kept(f"sha256-{sha256[:32]}", say, fill)
+    return _kept(release, f"sha256-{sha256[:32]}", say, fill)
 
 
-def _kept(name: str, say: store.Say, fill: Callable[[Path], dict[str, str]]) -> Path:
+def _kept(
+    release: Release, name: str, say: store.Say, fill: Callable[[Path], dict[str, str]]
+) -> Path:
     """The tarball in a folder of the cache, which is filled now unless it is there already."""
-    home = _place() / name
+    home = _place(release) / name
     try:
         with store.making(home, say) as work:
             if work:
@@ -163,8 +167,9 @@ def _kept(name: str, say: store.Say, fill: Callable[[Path], dict[str, str]]) -> 
     return min(home.glob("*.tar.*"))
 
 
-def _place() -> Path:
-    return store.cache() / "fetched"
+def _place(release: Release) -> Path:
+    # what the book needs is found without a look at the others
+    return store.cache() / ("fetched" if release.name == BOOK.name else f"fetched-{release.name}")
 
 
 def _chunks(address: str, shown: str) -> Iterator[bytes]:
@@ -185,34 +190,36 @@ def _chunks(address: str, shown: str) -> Iterator[bytes]:
         raise ContendedError(f"cannot get {shown}: it ended {left} bytes short of {length}")
 
 
-def _from_mirror(
-    mirror: Mirror, package: str, upstream: str, say: store.Say, work: Path
-) -> dict[str, str]:
+def _from_mirror(mirror: Mirror, release: Release, say: store.Say, work: Path) -> dict[str, str]:
     """Get a package, checked against lists that Debian signed, and leave its tarball in `work`."""
-    home = work / "apt"
+    home, package = work / "apt", release.package
     for folder in ("state/lists/partial", "cache/archives/partial", "trusted"):
         (home / folder).mkdir(parents=True)
     if '"' in str(home):
         raise ContendedError(f'apt takes no " in a path, as in {home}: set CONTENDED_CACHE')
     (home / "state" / "status").touch()
     (home / "apt.conf").write_text(_CONFIG.replace("{home}", str(home)))
-    suites = {"": mirror.main, "-updates": mirror.main, "-security": mirror.security}
+    places = {"-security": mirror.security}
+    suites = [(places.get(kind, mirror.main), release.debian + kind) for kind in release.kinds]
     (home / "sources.list").write_text(
-        "".join(f"deb [target=Packages] {at} {RELEASE}{kind} main\n" for kind, at in suites.items())
+        "".join(f"deb [target=Packages] {place} {suite} main\n" for place, suite in suites)
     )
-    for number, key in enumerate(_keys(home)):
+    for number, key in enumerate(_keys(home, release)):
         kind = ".asc" if key.suffix == ".asc" else ".gpg"
         shutil.copyfile(key, home / "trusted" / f"{number}{kind}")
 
     def apt(program: str, *arguments: str) -> str:
-        return _run([program, "-qq", "-c", str(home / "apt.conf"), *arguments], home, str(mirror))
+        command = [program, "-qq", "-c", str(home / "apt.conf"), *arguments]
+        return _run(command, home, str(mirror), release.debian)
 
     apt("apt-get", "update")
     listed = apt("apt-cache", "madison", package)
     versions = re.findall(r"^ *\S+ \| *(\S+) \|.* Packages$", listed, re.M)
     if not versions:
-        raise AptError(f"{mirror} has no {package} in {RELEASE}")
-    version = next((v for v in versions if v.startswith(f"{upstream}-")), versions[0])
+        raise AptError(f"{mirror} has no {package} in {release.debian}")
+    version = next(
+        (v for v in versions if re.match(rf"{re.escape(release.tested)}[-+~]", v)), versions[0]
+    )
     said = apt("apt-get", "download", "--print-uris", f"{package}={version}")
     found = re.search(r"^'([^']+)' \S+ (\d+) SHA256:([0-9a-f]{64})$", said, re.M)
     if not found:
@@ -245,7 +252,7 @@ def mirrors() -> list[Mirror]:
         # Says what update would fetch, and fetches nothing; works before the first update too.
         said = _run(["apt-get", "--print-uris", "update"], Path("/"), "the system's sources")
         name = re.findall(r'^VERSION_CODENAME="?([^"\n]+)', about, re.M)[:1]
-        names = {*name, RELEASE, "stable", "oldstable", "testing", "unstable", "sid"}
+        names = {*name, BOOK.debian, "stable", "oldstable", "testing", "unstable", "sid"}
         own = _among(said, names) if "ID=debian" in about.splitlines() else None
         if own and own != PUBLIC:
             found.insert(0, own)
@@ -264,9 +271,11 @@ def _among(said: str, releases: set[str]) -> Mirror | None:
     return Mirror(main.most_common(1)[0][0], next(iter(security), PUBLIC.security))
 
 
-def _keys(home: Path) -> list[Path]:
+def _keys(home: Path, release: Release) -> list[Path]:
     found = [file for file in KEYRINGS if file.is_file()][:1]
-    found = found or [k for place in SINGLE_KEYS for k in sorted(place.glob(f"*debian*{RELEASE}*"))]
+    # Of what has no keys of its own, those of any of Debian's releases.
+    names = f"*debian*{release.debian if release.kinds[1:] else 'archive'}*"
+    found = found or [key for place in SINGLE_KEYS for key in sorted(place.glob(names))]
     if not found:
         # The system's own apt knows whom it trusts; Ubuntu, too, has this package.
         scratch, source = home / "keys", "this system's archive"
@@ -284,7 +293,7 @@ def _keys(home: Path) -> list[Path]:
     return found
 
 
-def _run(command: Sequence[str], where: Path, source: str) -> str:
+def _run(command: Sequence[str], where: Path, source: str, suite: str = BOOK.debian) -> str:
     """The output of a program of apt's; it ends with us, however we end."""
     try:
         done = store.ask(
@@ -301,11 +310,13 @@ def _run(command: Sequence[str], where: Path, source: str) -> str:
     if store.is_full(said) or "enough free space" in said:  # of which another mirror is no cure
         raise ContendedError(f"the disk of {where.parent} is full: {store.ROOM}")
     reason = next((why for sign, why in _REASONS.items() if re.search(sign, said)), "")
-    raise AptError(f"{source}: {f'{reason} ({_first(said)})' if reason else _first(said)}")
+    raise AptError(
+        f"{source}: {f'{reason.format(suite)} ({_first(said)})' if reason else _first(said)}"
+    )
 
 
 _REASONS = {
-    r"not have a Release file|404 ": f"it does not have {RELEASE}",
+    r"not have a Release file|404 ": "it does not have {}",
     r"not signed|NO_PUBKEY|BADSIG|EXPKEYSIG|REVKEYSIG|signature|sqv|cannot be authenticated|"
     r"no longer signed": "its signature is not one of Debian's keys; nothing was taken from it",
     r"Hash Sum mismatch|unexpected size": (

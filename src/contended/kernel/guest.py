@@ -11,11 +11,10 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from contended import cc, tree
+from contended import cc, child, tree
 from contended.errors import ContendedError
 from contended.kernel import store
 
@@ -81,8 +80,8 @@ def _packed(busybox: Path | None) -> Path:
     if file.exists():
         return file
     try:
-        with tempfile.TemporaryDirectory(dir=file.parent) as work:
-            made = Path(work) / file.name
+        with child.scratch(file.parent) as work:
+            made = work / file.name
             more = _with_commands(busybox) if busybox else []
             made.write_bytes(packed([("init", PROGRAM, program.read_bytes()), *more]))
             made.replace(file)  # the rename publishes it: nobody ever boots half an archive

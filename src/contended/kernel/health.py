@@ -12,6 +12,7 @@ from pathlib import Path
 from contended.doctor import Check
 from contended.errors import ContendedError
 from contended.kernel import boot, build, guest, qemu, source, store, variants
+from contended.kernel.releases import BOOK
 
 DISK_BYTES = 7_000_000_000  #: The source, all configurations' objects and all cases' kernels.
 
@@ -48,7 +49,7 @@ def _source() -> Check:
         state = "unpacked" if source_is_unpacked() else "not unpacked yet"
         return Check("source", True, True, f"{tarball}, {state}")
     advice = "not here: contended kernel source gets it, or use --source"
-    return Check("source", False, True, advice, (source.PACKAGE,))
+    return Check("source", False, True, advice, (BOOK.package,))
 
 
 def _tools() -> Check:

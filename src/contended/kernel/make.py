@@ -20,6 +20,7 @@ from pathlib import Path
 from contended.errors import ContendedError, UsageError
 from contended.kernel import store, variants
 from contended.kernel.source import KernelSource
+from contended.profile import moved
 
 #: Called with what is being done, the objects done, and those expected or 0 if unknown.
 Progress = Callable[[str, int, int], None]
@@ -33,7 +34,12 @@ trap 'trap : TERM; for i in 1 2 3 4 5; do kill -TERM 0; sleep 0.1; done; wait; e
 "$@" & wait $!
 """
 _DIAGNOSTIC = re.compile(r"(?P<file>[^\s:]+\.[chSo]):.*?\b(?P<kind>warning|error): ")
-_LAYERS = {"base": ("base",), "debug": ("base", "debug"), "up": ("base", "debug", "up")}
+_LAYERS = {
+    "base": ("base",),
+    "users": ("base", "users"),
+    "debug": ("base", "debug"),
+    "up": ("base", "debug", "up"),
+}
 _MEDDLING = re.compile(
     r"(MAKE|MAKEFLAGS|MFLAGS|GNUMAKEFLAGS|MAKELEVEL|MAKEFILES|MAKEOVERRIDES|ARCH|CROSS_COMPILE"
     r"|LLVM|CC|LD|AS|CFLAGS|CPPFLAGS|LDFLAGS|HOST\w+|K[A-Z]+FLAGS|KCONFIG_\w+|KBUILD_\w+"
@@ -45,24 +51,42 @@ class BuildError(store.ToolError):
     """A kernel does not compile, or not without a warning."""
 
 
-def options(config: str) -> dict[str, str]:
-    """A configuration's options without `CONFIG_`, and the values it asks for; `n` is off."""
+def options(config: str, version: str) -> dict[str, str]:
+    """What a configuration asks for in a version of Linux, without `CONFIG_`; `n` is off."""
+    return {name: value for name, (value, _) in _lines(config, version).items()}
+
+
+def _lines(config: str, version: str) -> dict[str, tuple[str, str]]:
+    """As `options`, with the file and line that asks for it."""
     if config not in _LAYERS:
         raise UsageError(f"no configuration {config!r}; there are: {', '.join(_LAYERS)}")
-    found: dict[str, str] = {}
-    for layer in _LAYERS[config]:
-        file = variants.folder() / "config" / f"{layer}.config"
+    found: dict[str, tuple[str, str]] = {}
+    for file in (file for layer in _LAYERS[config] for file in _fragments(layer, version)):
         try:
             text = file.read_text(encoding="utf-8")
         except OSError as error:
             raise ContendedError(f"cannot read {file}: {error.strerror}") from error
         for number, line in enumerate(text.splitlines(), 1):
+            where = f"{file.name}:{number}"
             if match := re.fullmatch(r"# CONFIG_(\w+) is not set", line):
-                found[match[1]] = "n"
+                found[match[1]] = "n", where
             elif match := re.fullmatch(r"CONFIG_(\w+)=(\S.*)", line):
-                found[match[1]] = match[2]
+                found[match[1]] = match[2], where
             elif line and not line.startswith("#"):
                 raise UsageError(f"{file}:{number}: {line!r} is no line of a configuration")
+    return found
+
+
+def _fragments(layer: str, version: str) -> list[Path]:
+    """A layer's file, and those for a range of versions that this one is in."""
+    home = variants.folder() / "config"
+    found = [home / f"{layer}.config"]
+    for file in sorted(home.glob(f"{layer}.*.config")):
+        match = re.fullmatch(rf"{layer}\.(from|before)-(\d+\.\d+)\.config", file.name)
+        if not match:
+            raise UsageError(f"{file} is for no range: name it {layer}.from-X.Y.config or before-")
+        if (moved.key(version) >= moved.key(match[2])) == (match[1] == "from"):
+            found.append(file)
     return found
 
 
@@ -78,12 +102,12 @@ def environment() -> dict[str, str]:
     }
 
 
-def flags(config: str) -> list[str]:
+def flags(config: str, version: str) -> list[str]:
     """What is added to the kernel's own make.
 
     Where variables are takes gcc longest of all debug information, and nobody here asks.
     """
-    if options(config).get("DEBUG_INFO_NONE") == "y":
+    if options(config, version).get("DEBUG_INFO_NONE") == "y":
         return []
     return ["KCFLAGS=-fno-var-tracking -fno-var-tracking-assignments"]
 
@@ -98,7 +122,7 @@ def command(source: KernelSource, build_dir: Path, *arguments: str) -> list[str]
 def configure(source: KernelSource, config: str, build_dir: Path) -> None:
     """Configure a build folder; raises ContendedError if an option does not come out as asked."""
     build_dir.mkdir(parents=True, exist_ok=True)
-    file, wanted = build_dir / ".config", options(config)
+    file, wanted = build_dir / ".config", _lines(config, source.version)
     for goal in ("tinyconfig", "olddefconfig"):
         done = store.ask(command(source, build_dir, "--silent", goal), env=environment())
         if done.returncode:
@@ -107,19 +131,21 @@ def configure(source: KernelSource, config: str, build_dir: Path) -> None:
             raise store.ToolError(f"make {goal} fails: {reason}", done.stdout + done.stderr)
         if goal == "tinyconfig":
             with file.open("a") as stream:
-                for name, value in wanted.items():
+                for name, (value, _) in wanted.items():
                     off = f"# CONFIG_{name} is not set\n"
                     stream.write(off if value == "n" else f"CONFIG_{name}={value}\n")
     got = dict(re.findall(r"^CONFIG_(\w+)=(.*)$", file.read_text(), re.M))
     dropped = [
-        f"{name} is {got.get(name, 'n')} instead of {value}"
-        for name, value in wanted.items()
+        f"{name} is {got.get(name, 'n')} instead of {value} ({where})"
+        for name, (value, where) in wanted.items()
         if got.get(name, "n") != value
     ]
     if dropped:
         raise ContendedError(
             f"Linux {source.version} has no configuration {config!r} as asked for: "
             + ", ".join(dropped)
+            + "; a line for some versions only belongs into a file of patches/config that is named "
+            "by them, as base.from-6.2.config is"
         )
 
 

@@ -130,7 +130,8 @@ def _judge(outcome: Expectation, boots: Boots) -> OutcomeRecord:
                 reason += f" ({_failed_checks(boots[outcome.variant, outcome.run])})"
     except ContendedError as error:
         reason = str(error)
-    same = {f: getattr(outcome, f) for f in ("variant", "run", "expected", "metric", "timed")}
+    kept = ("variant", "run", "expected", "metric", "timed", "control")
+    same = {name: getattr(outcome, name) for name in kept}
     about = condition(outcome)
     return OutcomeRecord(
         **same, condition=about, seen=seen, low=low, high=high, held=not reason, reason=reason

@@ -91,7 +91,8 @@ class Patch:
 
     def _repr_html_(self) -> str:
         paragraphs = "".join(
-            f"<p>{escape(' '.join(part.split()))}</p>" for part in self.message.split("\n\n")
+            f"<p>{_linked(escape(' '.join(part.split())))}</p>"
+            for part in self.message.split("\n\n")
         )
         changed = ", ".join(
             f"<code>{escape(file)}</code> "
@@ -107,6 +108,11 @@ class Patch:
 
     def __repr__(self) -> str:
         return f"{self.subject}\n\n{self.message}\n\n{self.name}: {', '.join(self.files)}"
+
+
+def _linked(text: str) -> str:
+    """The links of a message, one a line."""
+    return re.sub(r" ?Link: (\S+)", r'<br>Link: <a href="\1">\1</a>', text).removeprefix("<br>")
 
 
 def load(slug: str, name: str) -> Patch:

@@ -90,6 +90,12 @@ class OutcomeRecord:
     held: bool
     reason: str  #: Why it did not hold; empty if it did.
     timed: bool = False  #: Whether a busy host can spoil it.
+    control: bool = False  #: Whether it shows what is the same for all kernels.
+
+    @property
+    def said(self) -> str:
+        """What was expected, and that it is a control if it is one."""
+        return f"control: {self.expected}" if self.control else self.expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +158,7 @@ class KernelRun(Record):
         """The outcomes, the boots that failed, and where it all ran, as plain text."""
         rows = [["variant", "run", "expected", "seen", "held"]]
         for o in self.outcomes:
-            cells = [[o.variant], [o.run], textwrap.wrap(o.expected, _WIDTH)]
+            cells = [[o.variant], [o.run], textwrap.wrap(o.said, _WIDTH)]
             cells += [textwrap.wrap(_seen(o), _WIDTH), ["yes" if o.held else "NO"]]
             rows += [list(line) for line in zip_longest(*cells, fillvalue="")]
         parts = [columns(rows), *(f"NOT HELD {miss}" for miss in self.misses)]
@@ -165,7 +171,7 @@ class KernelRun(Record):
         what = "recorded reference run" if self.recorded else "run now"
         head = ("variant", "expected", "seen", "condition", "outcome")
         rows = [
-            (o.variant, o.expected, _seen(o), o.condition, "held" if o.held else "did not hold")
+            (o.variant, o.said, _seen(o), o.condition, "held" if o.held else "did not hold")
             for o in self.outcomes
         ]
         caption = f"{self.case} on a real kernel ({what}; {self._where()})"

@@ -23,11 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contended.errors import ContendedError, UsageError
-from contended.kernel import fetch, patchfile, store
+from contended.kernel import fetch, patchfile, releases, store
+from contended.kernel.releases import BOOK, Release
 from contended.kernel.store import Say
 
-PACKAGE = "linux-source-6.1"
-TESTED = "6.1.192"  #: The version that the patches were made for; others are tried.
 TREE_BYTES = 2_000_000_000  #: What an unpacked tree needs; measured 1.5 GB.
 _OUTSIDE = (".git",)
 
@@ -50,21 +49,33 @@ def _silent(_: str) -> None:
     pass
 
 
-def find(given: Path | None = None, say: Say = _silent) -> KernelSource:
+def find(
+    given: Path | None = None, say: Say = _silent, release: Release | None = None
+) -> KernelSource:
     """The kernel's source, unpacked (or copied) into the cache if it is not there yet.
 
     It is `given` as a tarball or a folder, which is never written to, or named by
-    `CONTENDED_KERNEL_SOURCE`, or Debian's package, or what `get` has fetched. Raises NoSource if
-    there is nothing of this, UsageError if it is no kernel source.
+    `CONTENDED_KERNEL_SOURCE`, or Debian's package, or what `get` has fetched. With a `release` that
+    variable says nothing, and the source must be of it. Raises NoSource if there is nothing of
+    this, UsageError if it is no kernel source or not the release's.
     """
-    if given is None and (named := os.environ.get("CONTENDED_KERNEL_SOURCE")):
+    if given is None and release is None and (named := os.environ.get("CONTENDED_KERNEL_SOURCE")):
         given = Path(named)
-    given = given or packaged()
+    given = given or packaged(release or BOOK)
     if given is None:
+        of = f" --release {release.name}" if release else ""
         raise NoSource(
-            "no kernel source: contended kernel source gets Debian's with apt-get, no root needed; "
-            "or name a tarball or folder with --source or CONTENDED_KERNEL_SOURCE"
+            f"no kernel source{(release and f' of {release.name}') or ''}: contended kernel source"
+            f"{of} gets Debian's with apt-get, no root needed; or name a tarball or folder with "
+            "--source or CONTENDED_KERNEL_SOURCE"
         )
+    found = _find(given, say)
+    if release:
+        releases.check(release, found.version, given)
+    return found
+
+
+def _find(given: Path, say: Say) -> KernelSource:
     given = given.expanduser().resolve()
     try:
         if given.is_dir():
@@ -76,43 +87,50 @@ def find(given: Path | None = None, say: Say = _silent) -> KernelSource:
     raise UsageError(f"no kernel source: {given} does not exist")
 
 
-def obtain(given: Path | None = None, say: Say = _silent) -> KernelSource:
+def obtain(
+    given: Path | None = None, say: Say = _silent, release: Release | None = None
+) -> KernelSource:
     """As `find`; where nothing is found, Debian's package is fetched, as by `get`."""
     try:
-        return find(given, say)
+        return find(given, say, release)
     except NoSource:
-        return get(say)
+        return get(say, release=release)
 
 
-def get(say: Say = _silent, url: str | None = None, sha256: str | None = None) -> KernelSource:
+def get(
+    say: Say = _silent,
+    url: str | None = None,
+    sha256: str | None = None,
+    release: Release | None = None,
+) -> KernelSource:
     """Fetch a tarball, which must have that SHA-256, or Debian's package, and unpack it."""
     fetch.check(url, sha256)
     store.need_space(
         store.cache(), fetch.BYTES + TREE_BYTES, "fetching and unpacking the kernel's source"
     )
     if url is None or sha256 is None:
-        tarball = fetch.debian(PACKAGE, TESTED, say)
+        tarball = fetch.debian(release or BOOK, say)
     else:
-        tarball = fetch.url(url, sha256, say)
+        tarball = fetch.url(url, sha256, say, release or BOOK)
     try:
-        return find(tarball, say)
+        return find(tarball, say, release)
     except UsageError:
         shutil.rmtree(tarball.parent, ignore_errors=True)
         raise
 
 
-def packaged() -> Path | None:
+def packaged(release: Release = BOOK) -> Path | None:
     """The tarball of Debian's package: where apt put it, or else what was fetched."""
-    return installed() or fetch.fetched()
+    return installed(release) or fetch.fetched(release)
 
 
-def installed() -> Path | None:
+def installed(release: Release = BOOK) -> Path | None:
     """The tarball of Debian's package, wherever it was installed."""
     with suppress(OSError):
-        for line in store.ask(["dpkg", "-L", PACKAGE]).stdout.splitlines():
+        for line in store.ask(["dpkg", "-L", release.package]).stdout.splitlines():
             if re.search(r"\.tar\.\w+$", line) and Path(line).is_file():
                 return Path(line)
-    return min(Path("/usr/src").glob(f"{PACKAGE}.tar.*"), default=None)
+    return min(Path("/usr/src").glob(f"{release.package}.tar.*"), default=None)
 
 
 def _version(tree: Path, given: Path) -> str:
@@ -225,7 +243,7 @@ def _stage(tree: Path, version: str, patches: Sequence[Path], scratch: Path) -> 
         if done.returncode:
             raise store.ToolError(
                 f"{patch.parent.name}/{patch.name} does not apply: {_reason(done.stdout)}; "
-                f"the source is Linux {version}, the patches were tested with {TESTED}",
+                f"the source is Linux {version}, the patches were tested with {BOOK.tested}",
                 done.stdout,
             )
     return [name for name in names if _content(tree / name) != _content(scratch / name)]

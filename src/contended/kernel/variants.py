@@ -17,8 +17,9 @@ from pydantic import AfterValidator, Field, FiniteFloat
 from contended import records, tree
 from contended.errors import ContendedError, UsageError
 
-Config = Literal["base", "debug", "up"]
+Config = Literal["base", "users", "debug", "up"]
 CONFIGS = get_args(Config)
+WITH_DWARF = ("base", "users")  #: What a layout, and the profiler, must have.
 MAX_VCPUS = 128  #: What the kernels are configured for.
 _T = TypeVar("_T")
 _TIME = re.compile(r"\b(latency_us|ns_per_op)\b")
@@ -50,7 +51,7 @@ _Member = Annotated[str, _like(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "no name of a s
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a struct must lie in memory; checked by DWARF after a build with config base."""
+    """How a struct must lie in memory; checked by DWARF after a build with config base or users."""
 
     size: Annotated[int, Field(ge=1)] | None = None  # Bytes; None if it does not matter.
     apart: tuple[tuple[_Member, _Member], ...] = ()  # Fields that must not share a 64-byte line.
@@ -110,6 +111,7 @@ class Expectation:
     lacks: _Text | None = None
     relative_to: str | None = None  #: A variant by whose metric, in that run, it is divided.
     timed: bool = False  #: Whether a busy host can spoil it, since it rests on time or on races.
+    control: bool = False  #: True if false for no kernel here; it then shows what stays the same.
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +239,8 @@ def _mistake_of_run(run: GuestRun) -> str:
     """What of it does not go together, with the key; empty if all does."""
     if (run.quantum or run.watch) and not run.profile:
         return "profile must be true: quantum and watch are the profiler's"
-    if run.profile and (run.icount or run.calls or run.config != "base"):
-        return "profile goes with config base, and without icount and calls"
+    if run.profile and (run.icount or run.calls or run.config not in WITH_DWARF):
+        return "profile goes with config base or users, and without icount and calls"
     if run.icount and run.vcpus != 1:
         return "icount needs vcpus = 1"
     if run.config == "up" and run.vcpus != 1:

@@ -7,7 +7,7 @@ from contended.errors import UsageError
 from contended.measure.results import number
 from contended.profile.saved import Profiles
 from contended.profile.tables import by, meaning
-from contended.show.canvas import PALETTE, Plot, canvas, finished, house_style
+from contended.show.canvas import PALETTE, Plot, canvas, finished, house_style, legend
 
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 _REST = "the rest"
@@ -47,7 +47,7 @@ def stacked(
     subtitle = f"{profiles.cpus}, idealised caches"
     subtitle = f"recorded reference run, {subtitle}" if profiles.recorded else subtitle
     with house_style():
-        figure, axes = canvas(title, subtitle, height=2.2 + 0.6 * len(shown) + 0.25 * len(rows))
+        figure, axes = canvas(title, subtitle, height=1.4 + 0.5 * len(shown))
         left = [0.0] * len(shown)
         for i, (key, row) in enumerate(rows.items()):
             rest = key == _REST
@@ -73,8 +73,7 @@ def stacked(
         axes.set_xlim(0, (max(wholes) or 1) * 1.15)
         axes.set_xlabel("HITM per operation")
         axes.grid(axis="x", alpha=0.3)
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=1, frameon=False)
+        legend(figure, *axes.get_legend_handles_labels())
     said = []
     for i, (profile, whole) in enumerate(zip(shown, wholes, strict=True)):
         amounts = [f"{key} {number(row[i], 3)}" for key, row in rows.items() if row[i] > 0]

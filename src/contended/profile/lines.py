@@ -9,16 +9,17 @@ kernel's headers are named below. Without `slab_nomerge` caches of one size woul
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache, cached_property, partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from contended.errors import ContendedError, UsageError
+from contended.profile import moved
 from contended.profile.coherence import Thing
 from contended.profile.dwarf import Image
 from contended.profile.entries import Type
+from contended.profile.memory import GuestMemory, Unmapped
 
 _KERNEL_MAP = 0xFFFFFFFF80000000  # __START_KERNEL_map
 _PAGE_OFFSET = 0xFFFF888000000000  # where the variables of a 5-level kernel do not say otherwise
@@ -32,12 +33,13 @@ _SECTION_PAGES = (1 << 27) // _PAGE
 _SECTION_FLAGS, _HAS_MAP = 0x3F, 0x2
 _SECTIONS = 64  # of these is looked which have an array of struct page: 8 GiB
 # include/linux/page-flags.h: a page has a type if the top bits are set and the type's bit is not.
+# From 6.12 on the top byte is the type, and a slab is one of them.
 _TYPED = 0xF0000000
-_TYPES = {"page table": 0x200, "free": 0x80}
+_TYPES = {"page table": (0x200, 0xF2), "free": (0x80, 0xF0)}
+_BY_TOP_BYTE = (6, 12)
 
 _LISTED = 4096  # a guard: lists are the guest's
 _TEXT = 64  # bytes of a name that are read
-_BLOCK = 256  # bytes that are asked for at a time; never across a page
 
 #: Which struct the objects of a slab cache are, where the cache is not called like it, and a
 #: function in a file that defines it.
@@ -51,6 +53,7 @@ CACHES: Mapping[str, tuple[str, str]] = {
     "fs_cache": ("fs_struct", "copy_fs_struct"),
     "inode_cache": ("inode", "d_alloc"),
     "kernfs_node_cache": ("kernfs_node", "kernfs_get"),
+    "key_jar": ("key", "key_put"),
     "mnt_cache": ("mount", "mntput"),
     "ovl_inode": ("ovl_inode", "ovl_permission"),
     "pid": ("pid", "alloc_pid"),
@@ -71,47 +74,6 @@ _NEAR["ovl_fs"] = "ovl_permission"
 _PRIVATE = {"tmpfs": "shmem_sb_info", "rootfs": "shmem_sb_info", "overlay": "ovl_fs"}
 
 
-class Unmapped(ContendedError):
-    """An address of the guest that is not mapped."""
-
-
-class GuestMemory(Protocol):
-    """A guest's memory by kernel virtual address."""
-
-    def read(self, address: int, size: int) -> bytes:
-        """`size` bytes; raises Unmapped if nothing is mapped there."""
-
-
-class Monitor:
-    """A guest's memory through QEMU's monitor, asked with `qmp`, as `Machine.qmp` is.
-
-    A question takes a millisecond and the guest waits, so what was read once is remembered: make
-    a new one after the guest has run again.
-    """
-
-    def __init__(self, qmp: Callable[..., Any]) -> None:
-        self._qmp = qmp
-        self._blocks: dict[int, bytes] = {}
-
-    def read(self, address: int, size: int) -> bytes:
-        """`size` bytes."""
-        first = address - address % _BLOCK
-        data = b"".join(map(self._block, range(first, address + size, _BLOCK)))
-        return data[address - first :][:size]
-
-    def _block(self, address: int) -> bytes:
-        if address not in self._blocks:
-            line = f"x /{_BLOCK // 8}gx {address:#x}"
-            answer = self._qmp("human-monitor-command", **{"command-line": line})
-            text = answer.get("return", "") if isinstance(answer, dict) else answer
-            # "ffff888000000000: 0x0000000000000001 0x0000000000000002", two words in a line
-            words = re.findall(r" 0x([0-9a-f]{16})\b", str(text))
-            if len(words) != _BLOCK // 8:
-                raise Unmapped(f"cannot read the guest's memory at {address:#x}")
-            self._blocks[address] = b"".join(int(w, 16).to_bytes(8, "little") for w in words)
-        return self._blocks[address]
-
-
 class _Cache(NamedTuple):
     name: str
     size: int  # bytes from object to object
@@ -123,8 +85,8 @@ class _Cache(NamedTuple):
 class Resolver:
     """Tells what physical addresses of a waiting guest with so many CPUs are."""
 
-    def __init__(self, image: Image, memory: GuestMemory, vcpus: int) -> None:
-        self._image, self._memory, self._vcpus = image, memory, vcpus
+    def __init__(self, image: Image, memory: GuestMemory, vcpus: int, version: str = "6.1") -> None:
+        self._image, self._memory, self._vcpus, self._version = image, memory, vcpus, version
         self._page = cache(self._read_page)
         self._cache = cache(self._read_cache)
         self._label = cache(self._read_label)
@@ -139,6 +101,25 @@ class Resolver:
             return known or self._by_place(virtual) or self._in_page(physical)
         except (Unmapped, UsageError):
             return Thing("unknown")
+
+    def check(self) -> None:
+        """Raise ContendedError unless the memory of this release is understood.
+
+        What is there in any guest is looked for: a root directory. Without this, all that is
+        contended in a kernel whose structs have changed would have no name, and count as nothing.
+        """
+        found = [self.at(at - self._direct) for at, role in self._roles.items() if role == "root"]
+        if not any((thing.struct, thing.role) == ("dentry", "root") for thing in found):
+            self._not_understood("no root directory")
+        for start, struct, _ in self._owned:
+            if struct == "ovl_fs":
+                kept = self.at(self._member(struct, start, "creator_cred") - self._direct)
+                if (kept.struct, kept.role) != ("cred", "overlay"):
+                    self._not_understood("not what overlayfs keeps")
+
+    def _not_understood(self, lacks: str) -> None:
+        what = f"the memory of Linux {self._version} is not understood"
+        raise ContendedError(f"{what}: {lacks} was found in it")
 
     # The kernel's image
 
@@ -158,16 +139,18 @@ class Resolver:
         image = self._image
         if not image.has("__per_cpu_end"):
             return None  # a kernel for one CPU
-        size = end = image.symbol("__per_cpu_end").address
+        # Up to 6.14 a variable's address is its place in the area.
+        start = image.symbol("__per_cpu_start").address if image.has("__per_cpu_start") else 0
+        size = end = image.symbol("__per_cpu_end").address - start
         if image.has("pcpu_unit_size"):
             size = self._number(image.symbol("pcpu_unit_size").address, 4)
         for cpu in range(self._vcpus):
             base = self._number(image.symbol("__per_cpu_offset").address + 8 * cpu)
-            offset = physical + self._direct - base
+            offset = (physical + self._direct - base - start) % (1 << 64)
             # of a CPU that never came up the entry still points at the initial data
-            if base < _KERNEL_MAP and 0 <= offset < size:
+            if base < _KERNEL_MAP and offset < size:
                 label = f"of CPU {cpu}"
-                found = image.thing_at(offset, "per-cpu", label) if offset < end else None
+                found = image.thing_at(start + offset, "per-cpu", label) if offset < end else None
                 return found or Thing("per-cpu", "per-cpu memory", "", offset, "", base, label)
         return None
 
@@ -202,12 +185,17 @@ class Resolver:
         link = self._member("page", own, "compound_head")
         if link & 1:
             head = link - 1
-        if self._member("page", head, "flags") >> self._image.enumerator("PG_slab") & 1:
+        typed = self._member("page", head, "page_type")
+        if by_top_byte := moved.key(self._version) >= _BY_TOP_BYTE:
+            is_slab = typed >> 24 == self._image.enumerator("PGTY_slab")
+        else:
+            flag = self._image.enumerator("PG_slab")
+            is_slab = bool(self._member("page", head, "flags") >> flag & 1)
+        if is_slab:
             first = number - (own - head) // size
             return "slab", first * _PAGE, self._member("slab", head, "slab_cache")
-        typed = self._member("page", head, "page_type")
-        for kind, bit in _TYPES.items():
-            if typed & (_TYPED | bit) == _TYPED:
+        for kind, (bit, top) in _TYPES.items():
+            if typed >> 24 == top if by_top_byte else typed & (_TYPED | bit) == _TYPED:
                 return kind, 0, 0
         mapping = self._member("page", head, "mapping")
         return "user" if mapping & 1 else "page cache" if mapping else "kernel page", 0, 0
@@ -364,6 +352,7 @@ class Resolver:
 
     def _member(self, struct: str, address: int, path: str) -> int:
         """The value of a member, as in "root.dentry", of the struct at an address."""
+        struct, _, path = moved.called(f"{struct}.{path}", self._version).partition(".")
         field = self._type(struct).field(path)
         return self._number(address + field.offset, field.size)
 

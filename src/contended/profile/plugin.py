@@ -12,8 +12,9 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -109,7 +110,15 @@ def build(qemu: Qemu) -> Path:
     return _compiled("coherence", f"-DCT_QEMU_API={qemu.api}")
 
 
-def option(library: Path, out: Path, *, quantum: int = QUANTUM, watch: Sequence[int] = ()) -> str:
+def option(
+    library: Path,
+    out: Path,
+    *,
+    quantum: int = QUANTUM,
+    watch: Sequence[int] = (),
+    time: str = "",
+    tick: int = 0,
+) -> str:
     """The value of QEMU's `-plugin` option, for a report that goes to `out`.
 
     A vCPU may be `quantum` instructions ahead of the slowest, 10 to 10^9, or 0: any number; `watch`
@@ -120,6 +129,8 @@ def option(library: Path, out: Path, *, quantum: int = QUANTUM, watch: Sequence[
     if len(watch) > MAX_WATCHES:
         raise UsageError(f"{len(watch)} watched addresses: at most {MAX_WATCHES}")
     parts = [_escape(library), f"out={_escape(out)}", f"quantum={quantum}", f"line={LINE}"]
+    if time:
+        parts += [f"time={time}", f"tick={tick:#x}"]
     if watch:
         parts.append("watch=" + "+".join(f"{pc:#x}" for pc in watch))
     return ",".join(parts)
@@ -181,6 +192,18 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
+class Clock:
+    """A vCPU's time, in picoseconds from the region's begin, and what lines took of it."""
+
+    done: tuple[Count, ...]  # when each of its operations was
+    stalled: Count  # until lines had come
+    queued: Count  # of that, until they began to move
+    transfers: Count  # lines that came, or whose copies elsewhere went
+    fills: Count  # copies of shared lines
+    ticks: Count  # instructions of timer ticks, which took none of its time
+
+
+@dataclass(frozen=True, slots=True)
 class CpuRow:
     """What one vCPU (in user mode: one thread) did in the region."""
 
@@ -193,6 +216,7 @@ class CpuRow:
     invalidations: Split
     waits: Count  # for the slower ones
     escapes: Count  # from waiting, because nobody made progress
+    clock: Clock | None = None  # where time is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +239,8 @@ class SiteRow(Counts):
     offset: Count  # bytes from the line's first byte to the first byte accessed
     pc: Count
     kernel: bool
+    stalled: Count = 0  # picoseconds that it waited for the line, where time is kept
+    far: Count = 0  # of its HITM, those from another socket, where time is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +281,15 @@ class Region:
     def hitm(self) -> int:
         """Loads and stores that found their line modified in another cache."""
         return sum(cpu.hitm_loads.total + cpu.hitm_stores.total for cpu in self.cpus)
+
+    def slowest(self, lines: int) -> Region:
+        """With only so many of its lines, those that were waited for longest, and their sites."""
+        waited = Counter[int]()
+        for site in self.sites:
+            waited[site.line] += site.stalled
+        at = {line: number for number, (line, _) in enumerate(waited.most_common(lines))}
+        sites = (replace(s, line=at[s.line]) for s in self.sites if s.line in at)
+        return replace(self, lines=tuple(self.lines[line] for line in at), sites=tuple(sites))
 
 
 @dataclass(frozen=True, slots=True)

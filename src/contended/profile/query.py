@@ -6,6 +6,7 @@ A metric is written as::
     [LABEL/]COUNT_per_op[.FILTER(VALUE)]...    hitm_per_op.field(dentry.d_lockref).role(root)
     [LABEL/]share.COUNT[.FILTER(VALUE)]...     share.hitm.symbol(override_creds)
     [LABEL/]rank[.FILTER(VALUE)]...            rank.symbol(generic_permission)
+    [LABEL/]worst_per_op[.FILTER(VALUE)]...    worst_per_op.source(fs/)
     [LABEL/]calls_per_op.F, calls.F            calls_per_op.lockref_get_not_dead
     [LABEL/]share.calls(F,G)                   share.calls(f>_raw_spin_lock,f)
     [LABEL/]share.slow(lockref)
@@ -22,10 +23,12 @@ filter by place also `instructions`, `loads` and `stores`. FILTERs, all of which
     name(N)                the slab cache or variable
     symbol(F)              the instruction is in function F
     inline(F)              ... or is F's code, inlined into another function
+    source(P+Q)            ... or is of a kernel's file whose name begins so, inlined or not
     cpu(kernel), cpu(user) whose instruction; kernel unless said otherwise (user in user mode)
 
 `share.COUNT` is the filtered part of all, 0 to 1. `rank` is the place of the first line that has an
-access for which the filters hold, in the line table: 1 is the worst, 0 means none. `top.X` is text
+access for which the filters hold, in the line table: 1 is the worst, 0 means none. `worst_per_op`
+is the highest filtered number of HITMs that one line has for an operation. `top.X` is text
 about the worst line: the function with most HITMs on it, its most contended member
 ("dentry.d_lockref"), that in words, and everything on it. `slope.METRIC` is the log-log slope of a
 metric over regions of different size: 1 linear, 2 quadratic. `share.slow(lockref)` is the part of
@@ -67,8 +70,9 @@ def value(profiles: Profiles, variant: str, metric: str) -> float | str:
     """
     if metric.startswith("slope."):
         return _slope(profiles, variant, metric.removeprefix("slope."))
-    label, slash, rest = metric.rpartition("/")
-    return _of(profiles.of(variant, label if slash else None), rest, profiles.mode)
+    end = metric.partition("(")[0].rfind("/")  # a filter may have one as well
+    label = metric[:end] if end >= 0 else None
+    return _of(profiles.of(variant, label), metric[end + 1 :], profiles.mode)
 
 
 def watch(names: str) -> list[tuple[str, str]]:
@@ -100,6 +104,13 @@ def _of(profile: Profile, metric: str, mode: str) -> float | str:
         places = enumerate(profile.lines, 1)
         held = (n for n, line in places if any(_hold(filters, line, site) for site in line.sites))
         return float(next(held, 0))
+    if head == "worst_per_op":
+        filters = _filters(metric, dot + rest, mode)
+        each = (
+            sum(site.counts.hitm for site in line.sites if _hold(filters, line, site))
+            for line in profile.lines
+        )
+        return profile.per_op(max(each, default=0))
     if head.endswith("_per_op"):
         count, _ = _count(profile, metric, head.removesuffix("_per_op"), dot + rest, mode)
         return profile.per_op(count)
@@ -156,6 +167,10 @@ _FILTERS: Mapping[str, Callable[[CacheLine, Site, str], bool]] = {
     "name": lambda _, site, text: getattr(site.thing, "name", None) == text,
     "symbol": lambda _, site, text: site.symbol == text,
     "inline": lambda _, site, text: any(frame.function == text for frame in site.frames),
+    "source": lambda _, site, text: any(
+        frame.file.rpartition("/tree/")[2].startswith(tuple(text.split("+")))
+        for frame in site.frames
+    ),
     "cpu": lambda _, site, text: site.kernel == (text == "kernel"),
 }
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contended import cc, tree
+from contended import cc, child, tree
 from contended.errors import ContendedError, UsageError
 from contended.measure import models, native
 from contended.profile import assemble, plugin
@@ -70,8 +69,8 @@ def profile(
     threads = min(threads, model.max_threads or MAX_THREADS)
     program = build(slug)
     found: list[Profile] = []
-    with Image(program) as image, tempfile.TemporaryDirectory(prefix="contended-") as work:
-        out = Path(work) / "profile.json"
+    with Image(program) as image, child.scratch() as work:
+        out = work / "profile.json"
         qemu_command = [str(qemu.path), "-plugin", plugin.option(library, out, quantum=quantum)]
         cache = tree.cache_dir() / "kernel" / "symbols"
         origin = Origin(

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The scoreboard: each published number, what speaks to it here, and whether it held.
 
-A number has the verdict of what can be compared with it: its simulation at the published size, and
-readings of the same quantity in the same unit. "held" if all of them agree with it, "differs" if
-one does not, "cannot" if there is none: readings then show the mechanism at this machine's size.
+Three things may stand beside a number, each judged by the rule of `simulate.verdict`: the real
+kernel in virtual time, the simulator, and a naive guess. The row has the verdict of the first that
+there is of: what was counted here, in the same unit; the kernel; the simulator. Which of these goes
+first does not depend on which agrees. Other readings show the mechanism at this machine's size.
 """
 
 from __future__ import annotations
@@ -16,38 +17,61 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contended import cases, register, tree
-from contended.cases import evidence
+from contended import cases, register, stats, tree
+from contended.cases import evidence, timed
 from contended.cases.evidence import Evidence, Reading, Runs
+from contended.cases.timed import Timing
 from contended.errors import ContendedError
+from contended.kernel.clock import ESCAPED
 from contended.measure.results import number
-from contended.register import Case, Published, Value
+from contended.register import Case, Published
 from contended.scoreboard import simulated
 from contended.show import lesson
-from contended.simulate.predict import Predicted, Range, Verdict
+from contended.simulate.predict import Predicted, cannot, span
+from contended.simulate.verdict import SHOWN, Kind, Range, Verdict, gap, judge, told
 
-SHOWN: dict[Verdict, str] = {"held": "held", "differs": "differs", "cannot": "cannot be shown here"}
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one of the three has to say of a row: its middle, its range, and the verdict on that."""
+
+    middle: float
+    low: float
+    high: float
+    verdict: Verdict
+    gap: float  # the factor by which it differs, else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A published number, or a ratio of two, called "a/b", with what `Predicted` has of it.
+    """A published number, or a ratio of two, called "a/b", and what stands beside it.
 
-    `text` is how it was published; `compared` are readings of the same quantity, by their `what`.
+    `text` is how it was published, `published` its spread; `compared` are readings of the same
+    quantity, by their `what`. `naive` is the guess of who knows of no cache lines.
     """
 
     name: str
     unit: str
     published: Range
     text: str
-    simulated: float | None
-    low: float | None
-    high: float | None
+    timed: Said | None
+    simulated: Said | None
+    naive: Said | None
     machine: str
     cpus: int
     compared: tuple[str, ...]
     verdict: Verdict
     why: str
+
+    @property
+    def ours(self) -> Said | None:
+        """What is shown and judged for us, the kernel where it was timed, else the simulator."""
+        return self.timed or self.simulated
+
+    @property
+    def told(self) -> str:
+        """The verdict in words."""
+        return told(self.verdict, self.ours.gap if self.ours else 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +93,7 @@ class Entry:
     workload: str
     workers: int | None
     cpus: int | None
+    machine: str | None
     source: str
     url: str
     userspace: tuple[Reading, ...]
@@ -105,22 +130,27 @@ def tally(entries: tuple[Entry, ...]) -> dict[Verdict, int]:
     return {verdict: counted[verdict] for verdict in SHOWN}
 
 
+def skill(entries: tuple[Entry, ...]) -> tuple[int, int, int]:
+    """Of the rows with a guess beside them: how many there are, we held, and the guess holds."""
+    judged = ("held", "consistent", "differs")
+    rows = [row for entry in entries for row in entry.rows if row.verdict in judged]
+    guesses = [(row, row.naive) for row in rows if row.naive]
+    ours = sum(row.verdict == "held" for row, _ in guesses)
+    return len(guesses), ours, sum(guess.verdict == "held" for _, guess in guesses)
+
+
 def summary(entries: tuple[Entry, ...]) -> str:
-    """The tally in a sentence."""
-    held, differs, cannot = tally(entries).values()
-    verdicts = f"{held} held, {differs} differ, and {cannot} cannot be shown here"
-    return f"Of {held + differs + cannot} published numbers and ratios, {verdicts}."
-
-
-def near(value: float, published: Range, unit: str) -> bool:
-    """Whether a reading of the same quantity agrees with what was published.
-
-    An exponent does within 0.15, anything else within a tenth: it was counted, not simulated.
-    """
-    low, high = published
-    if unit.startswith("exponent"):
-        return low - 0.15 <= value <= high + 0.15
-    return low / 1.1 <= value <= high * 1.1
+    """The tally in words, and what a guess would have got."""
+    count = tally(entries)
+    rows, ours, naive = skill(entries)
+    return (
+        f"Of {sum(count.values())} published numbers and ratios, {count['held']} held and "
+        f"{count['differs']} differ; {count['consistent']} are consistent with a prediction so "
+        f"wide that it says little. {count['counted']} are counts that agree, "
+        f"{count['inconsistent']} contradict their own source, and {count['cannot']} cannot be "
+        f"shown here. Of the {rows} that a naive guess can be made of, held: ours {ours}, the "
+        f"guess {naive}."
+    )
 
 
 def shown(value: float | str, unit: str) -> str:
@@ -134,49 +164,72 @@ def _entry(
 ) -> Entry:
     userspace, kernel = (tuple(map(runs.read, some)) for some in (about.userspace, about.kernel))
     readings = (*userspace, *kernel)
+    times = timed.load(case.slug, about.timed)
     own = {row.name: row for row in kept if row.figure == figure.id}
-    for value in figure.values:
-        own.setdefault(value.name, _not_simulated(figure, value))
+    for missing in [value.name for value in figure.values if value.name not in own]:
+        own[missing] = next(cannot(figure, "nothing here is of the same kind", missing))
     # both of the figures of one case may rest on the same outcomes
     names = {*own, *(row.name for row in kept)}
-    if lacking := {reading.of for reading in readings if reading.of} - names:
+    named = {each.of for each in readings if each.of} | {each.of for each in about.timed}
+    if lacking := named - names:
         raise ContendedError(f"{case.slug}/{figure.id} has no value {min(lacking)!r}")
     return Entry(
         **_some(case, "slug", "chapter", "title", "notebook"),
-        **_some(figure, "what", "workload", "workers", "cpus", "source"),
+        **_some(figure, "what", "workload", "workers", "cpus", "machine", "source"),
         **_some(about, "section", "no_userspace", "no_kernel", "note"),
         figure=figure.id,
         url=url,
         userspace=userspace,
         kernel=kernel,
-        rows=tuple(_row(figure, row, readings) for row in own.values()),
+        rows=tuple(_row(figure, row, readings, times.get(row.name)) for row in own.values()),
     )
-
-
-def _not_simulated(figure: Published, value: Value) -> Predicted:
-    known: dict[str, Any] = {"name": value.name, "unit": figure.unit, "machine": "", "cpus": 0}
-    known |= dict.fromkeys(("simulated", "low", "high"))
-    known |= {"verdict": "cannot", "why": "nothing here is of the same kind"}
-    return Predicted(figure=figure.id, published=(value.low, value.high), **known)
 
 
 def _some(thing: object, *names: str) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in names}
 
 
-def _row(figure: Published, kept: Predicted, readings: tuple[Reading, ...]) -> Row:
+def _row(
+    figure: Published, kept: Predicted, readings: tuple[Reading, ...], timing: Timing | None
+) -> Row:
     same = [reading for reading in readings if reading.of == kept.name]
-    said = [near(reading.value, kept.published, kept.unit) for reading in same]
-    agree = sum(said)
-    if kept.simulated is not None:
-        said.append(kept.verdict == "held")
+    kind: Kind = "contradicted" if kept.kind == "contradicted" else "counted"
+    said: list[Verdict] = [
+        judge((each.value, each.value), kept.published, kept.unit, kind) for each in same
+    ]
+    sides: dict[str, Said | None] = dict.fromkeys(("timed", "simulated", "naive"))
+    if kept.simulated is not None and kept.range is not None:
+        sides["simulated"] = _said(kept.simulated, kept.range, kept)
+        if kept.guess is not None and kept.naive is not None:
+            sides["naive"] = _said(kept.guess, kept.naive, kept)
+    if timing is not None:
+        sides["timed"] = _said(stats.median(timing.values), stats.percentiles(timing.values), kept)
+        if timing.guesses and sides["naive"] is None:
+            guess = stats.percentiles(timing.guesses)
+            sides["naive"] = _said(stats.median(timing.guesses), guess, kept)
+    verdict = kept.verdict
+    if said:
+        if kept.kind == "counted" and kept.simulated is not None:
+            said.append(kept.verdict)
+        verdict = said[0] if len(set(said)) == 1 else "differs"
+    elif sides["timed"] is not None:
+        verdict = sides["timed"].verdict
     return Row(
-        **_some(kept, "name", "unit", "published", "simulated", "low", "high", "machine", "cpus"),
+        **_some(kept, "name", "unit", "published", "machine", "cpus"),
+        timed=sides["timed"],
+        simulated=sides["simulated"],
+        naive=sides["naive"],
         text=_published(figure, kept),
         compared=tuple(reading.what for reading in same),
-        verdict="cannot" if not said else "held" if all(said) else "differs",
-        why=_why(kept, same, agree),
+        verdict=verdict,
+        why=_why(figure, kept, same, said.count("counted"), timing, sides),
     )
+
+
+def _said(middle: float, ends: Range, kept: Predicted) -> Said:
+    kind: Kind = "predicted" if kept.kind == "counted" else kept.kind
+    verdict = judge(ends, kept.published, kept.unit, kind)
+    return Said(middle, *ends, verdict, gap(ends, kept.published, kept.unit))
 
 
 def _published(figure: Published, kept: Predicted) -> str:
@@ -192,21 +245,45 @@ def _published(figure: Published, kept: Predicted) -> str:
     return shown(text, kept.unit)
 
 
-def _why(kept: Predicted, same: list[Reading], agree: int) -> str:
-    """The simulation's reason, or which readings were compared and how many of them agree."""
-    parts = []
-    if kept.low is not None and kept.high is not None:
-        ends = f"{number(kept.low, 3)} to {shown(kept.high, kept.unit)}"
+def _why(
+    figure: Published,
+    kept: Predicted,
+    same: list[Reading],
+    agree: int,
+    timing: Timing | None,
+    sides: dict[str, Said | None],
+) -> str:
+    """What the source says against itself, then the reason of each of those that have one."""
+    names = kept.name.split("/") if kept.unit == "ratio" else [kept.name]
+    values = {value.name: value for value in figure.values}
+    parts = [values[name].contradicted or "" for name in names if name in values]
+    if timing is not None:
+        lost = f"; {timing.escaped:.0%} of the waits or operations were given up"
+        mark = lost * (timing.escaped > ESCAPED)
+        parts.append(
+            f"The real kernel in virtual time on {timing.machine}, {len(timing.values)} seeds, the "
+            f"{timing.clock}'s clock{mark}: {_ends(sides['timed'], kept.unit)}."
+        )
+    if kept.range is not None:
         place = f"{kept.cpus} CPUs" + (f" on {kept.machine}" if kept.machine else "")
         why = f"over the ranges of the parameters: {kept.why}"
-        parts.append(f"Simulated with {place}; {ends} {why}.")
+        parts.append(f"Simulated with {place}; {_ends(sides['simulated'], kept.unit)} {why}.")
+    elif not same and timing is None:
+        parts.append(f"{kept.why[0].upper()}{kept.why[1:]}.")
     if same:
-        told = "; ".join(f"{reading.what}, {reading.text}" for reading in same)
+        read = "; ".join(f"{reading.what}, {reading.text}" for reading in same)
         many = f"{agree} of {len(same)} agree"
         if len(same) == 1:
             many = "agrees" if agree else "does not agree"
-        parts.append(f"The same quantity was counted here ({told}): {many}.")
-    return " ".join(parts) or f"{kept.why[0].upper()}{kept.why[1:]}."
+        parts.append(f"The same quantity was counted here ({read}): {many}.")
+    if guess := sides["naive"]:
+        judged = told(guess.verdict, guess.gap)
+        parts.append(f"A naive guess, {_ends(guess, kept.unit)}: {judged}.")
+    return " ".join(part for part in parts if part)
+
+
+def _ends(said: Said | None, unit: str) -> str:
+    return shown(span(said.low, said.high), unit) if said else ""
 
 
 def _urls() -> dict[str, str]:

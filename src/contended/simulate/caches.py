@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: MIT
 """CPUs that share cache lines, simulated event by event: deterministic, and compiled by numba.
 
-A line is modified in one cache, shared by several, or in none; it serves one request at a time. No
-cache is ever full, memory is sequentially consistent, and the way between two CPUs has a length but
-no width. It is fast since a CPU that waits has no event, others go on until somebody else is due,
-and the event queue is a tournament: its update is a comparison a level, and no branch.
+A line is modified in one cache, shared by several, or in none; it serves one request at a time, and
+the next is any of those who wait, by chance: a request that finds its line on the way is repeated,
+and nobody remembers who was first. A way is what a ping-pong measures, from access to access: the
+access at its end is in it, and costs nothing more. No cache is ever full, memory is sequentially
+consistent, and the way between two CPUs has a length but no width. It is fast since a CPU that
+waits has no event, others go on until somebody else is due, and the event queue is a tournament:
+its update is a comparison a level, and no branch.
 """
 
 from __future__ import annotations
@@ -12,16 +15,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from contended.errors import ContendedError, UsageError
 from contended.simulate.program import COUNTERS, PS, Memory, Program, check_cpus, check_ns
 
-Policy = Literal["fifo", "nearest"]
+Policy = Literal["chance", "fifo", "nearest"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 OVERTAKES = 8  # in a row, of the first in a queue by those who are nearer
 _MOVED = ("transfers_core", "transfers_near", "transfers_cross", "transfers_far", "upgrades")
-COUNTS = ("ops", "events", *_MOVED, "invalidations", "fills", "wait_ps")
-"""What a run counts in each phase; the program's own counters follow."""
+COUNTS = ("ops", "events", *_MOVED, "invalidations", "fills", "wait_ps", "first", "first_far")
+"""What a run counts in each phase; the program's own counters follow.
+
+`first` are the transfers of the line that the program lays out first, and `first_far` those of them
+that came from another socket.
+"""
 _HITS = ("read_hit", "rmw_hit", "pause")
 COST_NAMES = ("core", "near", "cross", "far", *_HITS, "fill", "share", "invalidate")
 
@@ -111,15 +119,16 @@ def simulate(
     seed: int = 0,
     max_ops: int = 0,
     counters: Mapping[str, int] | None = None,
-    policy: Policy = "fifo",
+    policy: Policy = "chance",
     preemption: Preemption | None = None,
 ) -> list[Phase]:
     """Run a program on CPUs that share lines, and tell what happened in each phase.
 
     Each of 1 to 512 CPUs begins at its label in `start`. Phases have lengths in nanoseconds; the
     last one ends early after `max_ops` operations, if that is not 0. The program's own counters get
-    their names by number. Of those who wait for a line the first is next, or the one nearest to
-    whoever has it, which overtakes a bounded number of times.
+    their names by number. Of those who wait for a line anybody may be next ("chance"), or the
+    first ("fifo"), or the one nearest to whoever has it, which overtakes a bounded number of times
+    ("nearest").
 
     Raises:
         UsageError: a number is out of range.
@@ -135,8 +144,8 @@ def simulate(
         raise UsageError("phases_ns is empty: give at least one phase")
     for length in phases_ns:
         check_ns("phase", length, positive=True)
-    if policy not in ("fifo", "nearest"):
-        raise UsageError(f"policy {policy!r}: choose fifo or nearest")
+    if policy not in POLICIES:
+        raise UsageError(f"policy {policy!r}: choose from {', '.join(POLICIES)}")
     if not 0 <= seed < 1 << 63:
         raise UsageError(f"seed is {seed}: choose 0 to {(1 << 63) - 1}")
     if max_ops < 0:
@@ -150,8 +159,8 @@ def simulate(
     for column, where in enumerate(topology):
         placed[:, column] = where[:cpus]
     away = (preemption.every_ns, preemption.for_ns) if preemption else (0, 0)
-    overtakes = OVERTAKES if policy == "nearest" else -1
-    options = ints([seed, max_ops, overtakes, *(round(ns * PS) for ns in away)])
+    overtakes = {"chance": 0, "fifo": -1, "nearest": OVERTAKES}
+    options = ints([seed, max_ops, overtakes[policy], *(round(ns * PS) for ns in away)])
     steps = program.assemble(), ints([program.place(label) for label in start])
     words = 8 * ints(memory.line_of), ints(memory.initial)
     prices = [round(getattr(costs, name) * PS) for name in COST_NAMES]

@@ -11,7 +11,7 @@ from contended import stats
 from contended.errors import UsageError
 from contended.measure.results import number
 from contended.register import Published
-from contended.show.canvas import PALETTE, Plot, canvas, finished, house_style
+from contended.show.canvas import PALETTE, Plot, canvas, finished, house_style, legend, text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +39,7 @@ class Mark(NamedTuple):
 def marks(figure: Published, *names: str, place: bool = True) -> tuple[Mark, ...]:
     """Published values, with their spread, at the number of workers or CPUs, or as bands."""
     at = float(figure.workers or figure.cpus or 0) if place else None
-    values = [(figure.value(name), figure.value(name).plus_minus or 0.0) for name in names]
-    return tuple(Mark(value.name, at, value.low - d, value.high + d) for value, d in values)
+    return tuple(Mark(name, at, *figure.value(name).spread) for name in names)
 
 
 def chart(
@@ -71,13 +70,16 @@ def chart(
     if not names or not xs:
         raise UsageError("nothing to plot: give a line, or a law and where to draw it")
     with house_style():
-        figure, axes = canvas(title, note, height=4.2)
+        figure, axes = canvas(title, note, height=3.6)
         axes.set_xscale("log", base=2 if lines else 10)
         axes.set_yscale("log")
         for i, name in enumerate(names):
             colour, marker = PALETTE[i % len(PALETTE)], _MARKERS[i % len(_MARKERS)]
             solid: Style = {"color": colour, "linestyle": _LINES[i % len(_LINES)], "linewidth": 1.6}
+            # The axes end at the first and the last points: these are shown whole.
+            solid["clip_on"] = False
             hollow: Style = {"color": colour, "linestyle": "none", "marker": marker}
+            hollow["clip_on"] = False
             hollow["markerfacecolor"] = "none"
             if name in lines:
                 line = {x: values for x, values in lines[name].items() if values}
@@ -97,26 +99,27 @@ def chart(
             axes.plot([], [], color=_INK, linestyle=":", linewidth=1.1, label="USL fit")
         if level is not None:
             axes.axhline(level, color=_INK, linewidth=0.8)
-        _draw_marks(axes, marks, xs)
         if ends is not None and ends < xs[-1]:
             shade: Style = {"color": "#999999", "alpha": 0.16, "linewidth": 0}
             axes.axvspan(ends, xs[-1], label="past the machine's size", **shade)
-        axes.set_xlim(xs[0], xs[-1])
+        if xs[0] < xs[-1]:
+            axes.set_xlim(xs[0], xs[-1])
+        _draw_marks(axes, marks)
         axes.set_xlabel(xlabel)
         axes.set_ylabel(f"{ylabel}\nlog scale")
         _ticks(axes, [x for x in xs if math.log2(x).is_integer()] if lines else None)
         axes.grid(axis="y", alpha=0.3)
-        handles, labels = axes.get_legend_handles_labels()
-        columns = max(1, min(len(labels), 72 // (max(map(len, labels)) + 8)))
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+        legend(figure, *axes.get_legend_handles_labels())
     said = _words(lines, fits, marks, xs)
     return finished(figure, f"{title}, {note}. {ylabel} against {xlabel}. {said}.")
 
 
-def _draw_marks(axes: Axes, marks: Sequence[Mark], xs: Sequence[float]) -> None:
+def _draw_marks(axes: Axes, marks: Sequence[Mark]) -> None:
     label: str | None = "published"
-    words: Style = {"textcoords": "offset points", "fontsize": 8.5, "color": _INK}
+    words: Style = {"textcoords": "offset points", "color": _INK, "zorder": 6}
+    words["bbox"] = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.8}
     star: Style = {"color": _INK, "marker": "*", "linestyle": "none"}
+    left, right = axes.get_xlim()
     for mark in marks:
         if mark.x is None:
             axes.axhspan(mark.low, mark.high, color=_INK, alpha=0.25, linewidth=0, label=label)
@@ -125,19 +128,37 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], xs: Sequence[float]) -> None:
         else:
             middle = (mark.low * mark.high) ** 0.5
             ends = [[middle - mark.low], [mark.high - middle]]
-            axes.errorbar([mark.x], [middle], yerr=ends, markersize=12, capsize=3, zorder=5, **star)
+            whole: Style = {"zorder": 5, "clip_on": not left <= mark.x <= right}
+            axes.errorbar([mark.x], [middle], yerr=ends, markersize=12, capsize=3, **whole, **star)
             axes.plot([], [], markersize=11, label=label, **star)
-            right = mark.x > xs[-1] * (xs[0] / xs[-1]) ** 0.2  # no room behind it
-            axes.annotate(
-                mark.label,
-                (mark.x, middle),
-                (-8 if right else 8, -3),
-                ha="right" if right else "left",
-                zorder=6,
-                bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.8},
-                **words,
-            )
         label = None
+    stars = [(m.label, (m.x, (m.low * m.high) ** 0.5)) for m in marks if m.x is not None]
+    _name_stars(axes, stars, words)
+
+
+def _name_stars(axes: Axes, stars: Sequence[tuple[str, tuple[float, float]]], words: Style) -> None:
+    """Each label beside its star where there is room, or else above or below it."""
+    points = 72 / axes.figure.dpi
+    spots = [axes.transData.transform(place) * points for _, place in stars]
+    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
+    (left, low), (right, high) = axes.get_window_extent().get_points() * points
+
+    def free(x0: float, y0: float, x1: float, y1: float) -> bool:
+        inside = left < x0 and x1 < right and low < y0 and y1 < high
+        return inside and not any(
+            x0 < b[2] and b[0] < x1 and y0 < b[3] and b[1] < y1 for b in taken
+        )
+
+    for (label, place), (x, y) in zip(stars, spots, strict=True):
+        width = text_width(label)
+        tries = []
+        for dx, dy in ((8, -4), (-8, -4), (-6, 9), (6, 9), (-6, -18), (6, -18)):
+            start = x + dx - (width if (dx < 0) == (dy == -4) else 0)
+            tries.append((dx, dy, (start, y + dy, start + width, y + dy + 10)))
+        dx, dy, box = next((each for each in tries if free(*each[2])), tries[0])
+        taken.append(box)
+        side = "left" if box[0] == x + dx else "right"
+        axes.annotate(label, place, (dx, dy), ha=side, **words)
 
 
 def _ticks(axes: Axes, places: Sequence[float] | None) -> None:

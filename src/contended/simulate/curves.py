@@ -13,7 +13,6 @@ from contended.errors import UsageError
 from contended.measure.results import number
 from contended.show.canvas import Plot
 from contended.show.table import Table
-from contended.show.widget import with_widget
 from contended.simulate import machines
 from contended.simulate.chart import Mark, chart
 from contended.simulate.workload import Row, Scenario, Workload
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 CPUS = (1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 SEEDS = 5
-LIVE_CPUS = (1, 4, 8, 16, 32, 80, 192, 512)
+LIVE_CPUS = (1, 2, 4, 8, 16, 24, 32, 64, 80, 128, 160, 192, 512)
 _LIVE_LENGTH = 0.3
 
 
@@ -43,20 +42,29 @@ class Series(NamedTuple):
 class Knob(NamedTuple):
     """What a reader can turn, and the rougher simulation that answers at once.
 
-    It gives a workload's options at a setting; None is the usual one.
+    It gives a workload's options at a setting.
     """
 
     label: str  # with its unit
-    options: Callable[[float | None], dict[str, Any]]
-    factor: bool = True  # from an eighth to eight, usually 1; or else a part of 1, from 0 on
+    options: Callable[[float], dict[str, Any]]
+    factor: bool = True  # from an eighth to eight; or else a part of 1, from 0 on
     machine: bool = True  # whether that can be chosen, too
+    start: float = 1.0
+    lines: tuple[Series, ...] = ()  # what is drawn, if not the sweep's own
+
+    @property
+    def amounts(self) -> tuple[float, ...]:
+        """Its settings, ascending."""
+        if self.factor:
+            return tuple(round(2 ** (k / 2), 4) for k in range(-6, 7))
+        return tuple(round(k / 20, 2) for k in range(21))
 
 
 def times(scenario: Scenario, name: str) -> Knob:
     """A knob for the length of some private work of a scenario, whose phases are shortened."""
 
-    def options(amount: float | None) -> dict[str, Any]:
-        changed = (1.0 if amount is None else amount) * scenario.works[name].value
+    def options(amount: float) -> dict[str, Any]:
+        changed = amount * scenario.works[name].value
         return {"work": {name: changed}, "length": _LIVE_LENGTH}
 
     return Knob(f"{name}, times", options)
@@ -78,6 +86,16 @@ class Sweep:
         """The variants of its lines, each once."""
         return tuple(dict.fromkeys(line.variant for line in self.lines))
 
+    @property
+    def throughput(self) -> bool:
+        """Whether it shows that, and not what one operation takes."""
+        return self.unit != "ms"
+
+    @property
+    def ylabel(self) -> str:
+        """What its figures say at the axis of values."""
+        return "operations/s, all CPUs" if self.throughput else "one umount (ms)"
+
     def command(self, path: str) -> str:
         """The one command that makes the record of the sweep."""
         return (
@@ -90,11 +108,13 @@ class Sweep:
         """A rougher sweep, made now, by default as the figure's: one seed, and less of it."""
         import pandas as pd  # slow to import
 
-        place = machine or self.machine
+        knob = self.knob
+        drawn = replace(self, machine=machine or self.machine, lines=knob.lines or self.lines)
+        options = knob.options(knob.start if amount is None else amount)
         rows: list[Row] = []
-        for variant, n in product(self.variants, cpus):
-            rows += self.workload.rows(variant, place, n, 0, **self.knob.options(amount))
-        return Curve(replace(self, machine=place), pd.DataFrame(rows))
+        for variant, n in product(drawn.variants, cpus):
+            rows += self.workload.rows(variant, drawn.machine, n, 0, **options)
+        return Curve(drawn, pd.DataFrame(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +128,7 @@ class Curve:
         """A column's values over the seeds; by default the sweep's own, in its unit."""
         f = self.frame
         rows = f[(f.variant == line.variant) & (f.phase == line.phase) & (f.cpus == cpus)]
-        if not what and self.sweep.unit == "ms":
+        if not what and not self.sweep.throughput:
             return [float(value) / 1e6 for value in rows["ns_per_op"]]
         return [float(value) for value in rows[what or "ops_per_s"]]
 
@@ -168,55 +188,14 @@ class Curve:
     def plot(self, title: str) -> Plot:
         """The curves, the fits where throughput is shown, and the published points."""
         box, lines = machines.get(self.sweep.machine), self.sweep.lines
-        throughput = self.sweep.unit != "ms"
+        throughput = self.sweep.throughput
         return chart(
             title,
             {line.label: {float(n): self.values(line, n) for n in self.cpus} for line in lines},
             fits={line.label: self.fit(line.label).predict for line in lines if throughput},
             marks=self.sweep.marks,
             xlabel="CPUs",
-            ylabel="operations/s, all CPUs" if throughput else "one umount (ms)",
+            ylabel=self.sweep.ylabel,
             note=f"simulated: {box.title}" if throughput else "simulated: a tick each millisecond",
             ends=box.cpus if throughput else None,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Slider:
-    """In JupyterLab the knobs simulate anew with each change.
-
-    In a page of the book, and where ipywidgets is missing, the figure stands still.
-    """
-
-    sweep: Sweep
-    title: str
-
-    def figure(self, machine: str = "", amount: float | None = None) -> Plot:
-        """What the knobs show, see `Sweep.now`."""
-        return self.sweep.now(LIVE_CPUS, machine=machine, amount=amount).plot(self.title)
-
-    def widget(self) -> Any:
-        """The knobs above the figure, as an ipywidgets box."""
-        import ipywidgets as widgets  # an extra, and of use in JupyterLab only
-
-        knob = self.sweep.knob
-        style = {"style": {"description_width": "12em"}}
-        picture = widgets.HTML(self.figure()._repr_html_())
-        if knob.factor:
-            amount = widgets.FloatLogSlider(1.0, base=2, min=-3, max=3, step=0.5, **style)
-        else:
-            amount = widgets.FloatSlider(0.0, min=0.0, max=1.0, step=0.05, **style)
-        amount.description, amount.continuous_update = knob.label, False
-        machine = widgets.Dropdown(options=machines.names(), value=self.sweep.machine, **style)
-        machine.description = "machine"
-
-        def changed(_: object) -> None:
-            picture.value = self.figure(machine.value, amount.value)._repr_html_()
-
-        shown = [machine, amount] if knob.machine else [amount]
-        for each in shown:
-            each.observe(changed, names="value")
-        return widgets.VBox([*shown, picture])
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return with_widget(dict(self.figure()._repr_mimebundle_()), self.widget)

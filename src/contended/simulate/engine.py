@@ -21,8 +21,7 @@ from contended.simulate.lines import (
     DEPART,
     EVENTS,
     FLAG,
-    FREE,
-    HEAD,
+    LAST,
     LEFT,
     LOW9,
     MIX1,
@@ -43,7 +42,6 @@ from contended.simulate.lines import (
     SHARERS,
     SINCE,
     STAGE,
-    TAIL,
     U6,
     U11,
     U63,
@@ -61,6 +59,7 @@ from contended.simulate.lines import (
     scaled,
     set_key,
     sets,
+    shuffle,
     take,
 )
 
@@ -77,7 +76,7 @@ def run(n_lines: int, *given: Any) -> tuple[int, int, int]:
     """
     n, last = len(given[1]), len(given[6])
     leaves = 1 << (n - 1).bit_length()
-    sizes = 8 * n_lines, 8 * (n_lines + 2 * n), 8 * n_lines, 8 * n, 16 * n, n
+    sizes = 8 * n_lines, 8 * (n_lines + 3 * n), 8 * n_lines, 8 * n, 16 * n, n + 1, n * n_lines
     tree = np.full(2 * leaves, NEVER, dtype=np.int64)
     arrays = *given, tree, *(np.zeros(size, dtype=np.int64) for size in sizes)
     assert all(each.dtype == np.int64 and each.flags.c_contiguous for each in arrays)
@@ -93,23 +92,23 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
     place, cost, ends, counts = ints(table[4]), ints(table[5]), ints(table[6]), ints(table[7])
     options, tree, lines, bits = ints(table[8]), ints(table[9]), ints(table[10]), sets(table[11])
     watchers, cpu, reg, state = sets(table[12]), ints(table[13]), ints(table[14]), sets(table[15])
+    queues = ints(table[16])
     seed, max_ops, overtakes = options[0], options[1], options[2]
     every, away = options[3], options[4]
     words = (n + 63) >> 6
     for line in range(0, 8 * n_lines, 8):
         lines[line + OWNER] = -1
         lines[line + BUSY] = -1
-        lines[line + HEAD] = -1
-        lines[line + TAIL] = -1
-    # Sets of CPUs, 8 words each: who shares each line, and who is in each CPU's group and socket.
-    group, socket = 8 * n_lines, 8 * (n_lines + n)
+        lines[line + LAST] = -1
+    # Sets of CPUs, 8 words each: who shares each line, and then who is in each CPU's core, in its
+    # group and in its socket.
+    near = 8 * n_lines
     for a in range(n):
         for b in range(n):
             bit = ONE << (np.uint64(b) & U63)
-            if place[8 * a + 1] == place[8 * b + 1]:
-                bits[group + 8 * a + (b >> 6)] |= bit
-            if place[8 * a + 2] == place[8 * b + 2]:
-                bits[socket + 8 * a + (b >> 6)] |= bit
+            for k in range(3):
+                if place[8 * a + k] == place[8 * b + k]:
+                    bits[near + 8 * (k * n + a) + (b >> 6)] |= bit
     for c in range(n):
         state[c] = (np.uint64(seed) + ONE) * MIX2 + np.uint64(c) * MIX1
         random_bits(state, c)
@@ -117,10 +116,12 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
         reg[16 * c + SELF] = c
         cpu[8 * c + PREEMPT] = exponential(state, c, every) if every > 0 else NEVER
         tree[leaves + c] = c
+    # The last generator is the lines': who of those that wait is next.
+    state[n] = (np.uint64(seed) + ONE) * MIX2 + np.uint64(n) * MIX1
     for i in range(leaves - 1, 0, -1):
         tree[i] = min(tree[2 * i], tree[2 * i + 1])
 
-    world = lines, bits, group, socket, cpu, place, cost, tree, leaves, words, counts
+    world = lines, bits, near, n, cpu, place, cost, tree, leaves, words, counts
     look = cost[PAUSE] + cost[READ_HIT]
     phase = row = total = idle = 0
     limit = ends[0] << 9
@@ -148,6 +149,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
         if stage == WATCHING:  # looked as often as it may
             at = line_of[program[pc + 1] + program[pc + 2] * reg[mine + program[pc + 3]]]
             watchers[at + (c >> U6)] &= ~(ONE << (np.uint64(c) & U63))
+            reg[mine + program[pc + 5]] = 0
             cpu[me + STAGE] = RUN
             stage = RUN
             pc = program[pc + 7] >> 8
@@ -224,7 +226,9 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                                 bits[at + k] = 0
                             lines[at + SHARERS] = 0
                         lines[at + OWNER] = c
-                        # Those who watched have lost their copies, and ask for the line again.
+                        # Those who watched have lost their copies, and ask for the line again:
+                        # all within one way, so that chance decides who is before whom.
+                        asked = lines[at + LAST] + 1
                         for k in range(words):
                             wake = watchers[at + k]
                             watchers[at + k] = 0
@@ -237,9 +241,11 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                                     cpu[8 * b + WANT] = 0
                                     cpu[8 * b + ASKED] = t
                                     set_key(tree, leaves, b, NEVER)
-                                    enqueue(at, b, lines, cpu)
+                                    enqueue(at, b, lines, cpu, queues, n)
                                 b += 1
                                 wake >>= ONE
+                        if overtakes != 0:
+                            shuffle(at, asked, lines, queues, n, state)
                     elif owner >= 0:
                         bits[at + (owner >> U6)] |= ONE << (np.uint64(owner) & U63)
                         bits[at + (c >> U6)] |= bit
@@ -250,7 +256,8 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                     lines[at + BUSY] = -1
             else:
                 if stage == RUN and op == SPIN:
-                    cpu[me + LEFT] = program[pc + 5]
+                    y = program[pc + 5]
+                    cpu[me + LEFT] = reg[mine + y] if y >= 0 else 0
                 lost = lines[at + BUSY] >= 0 and t >= lines[at + DEPART]
                 if wants:
                     hit = lines[at + OWNER] == c and not lost
@@ -262,17 +269,18 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                     cpu[me + WANT] = 1 if wants else 0
                     cpu[me + ASKED] = t
                     cpu[me + PC] = pc
-                    if lines[at + BUSY] >= 0 or lines[at + HEAD] >= 0:
+                    if lines[at + BUSY] >= 0 or lines[at + LAST] >= 0:
                         set_key(tree, leaves, c, NEVER)
-                        enqueue(at, c, lines, cpu)
+                        enqueue(at, c, lines, cpu, queues, n)
                     else:
                         key = begin(at, c, t, world, row)
                         set_key(tree, leaves, c, key)  # it was lower: this very event
                     parked = True
                     break
 
-            came = stage == COMING
-            begun = t
+            # A way is from access to access: it has the access at its end in it.
+            came, begun = stage == COMING, t
+            read, change = (0, 0) if came else (cost[READ_HIT], cost[RMW_HIT])
             value = word[address]
             counts[row + EVENTS] += 1
             idle = 0
@@ -280,13 +288,13 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
             watch = False
             if op == READ:
                 reg[mine + program[pc + 5]] = value
-                t += cost[READ_HIT]
+                t += read
                 pc += 8
             elif op == ADD:
                 part = program[pc + 6]
                 word[address] = (value & ~part) | ((value + program[pc + 4]) & part)
                 reg[mine + program[pc + 5]] = value
-                t += cost[RMW_HIT]
+                t += change
                 pc += 8
             elif op == CAS:
                 x, part = program[pc + 4], program[pc + 6]
@@ -296,24 +304,26 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                 else:
                     reg[mine + x] = value
                     reg[mine + FLAG] = 0
-                t += cost[RMW_HIT]
+                t += change
                 pc += 8
             elif op == SWAP:
                 part = program[pc + 6]
                 word[address] = (value & ~part) | (reg[mine + program[pc + 4]] & part)
                 reg[mine + program[pc + 5]] = value
-                t += cost[RMW_HIT]
+                t += change
                 pc += 8
             elif op == WRITE:
                 part = program[pc + 6]
                 word[address] = (value & ~part) | (reg[mine + program[pc + 4]] & part)
-                t += cost[READ_HIT]
+                t += read
                 pc += 8
             else:  # SPIN
                 w = program[pc + 7]
                 reg[mine + VALUE] = value
                 if holds(w & 255, value & program[pc + 6], reg[mine + program[pc + 4]]):
-                    t += cost[READ_HIT]
+                    t += read
+                    if cpu[me + LEFT] > 0:
+                        reg[mine + program[pc + 5]] = cpu[me + LEFT] - 1
                     pc += 8
                 else:
                     t += look
@@ -321,6 +331,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                     if bounded:
                         cpu[me + LEFT] -= 1
                     if bounded and cpu[me + LEFT] == 0:
+                        reg[mine + program[pc + 5]] = 0
                         pc = w >> 8
                     elif lines[at + OWNER] == c or (bits[at + (c >> U6)] & bit) != 0:
                         watch = True
@@ -338,11 +349,8 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                 set_key(tree, leaves, c, key)
 
             if came:
-                if wants:
-                    lines[at + FREE] = max(lines[at + FREE], t)
-                begun = t if wants else begun
-                while lines[at + HEAD] >= 0 and lines[at + BUSY] < 0:
-                    b = take(at, lines, cpu, place, overtakes)
+                while lines[at + LAST] >= 0 and lines[at + BUSY] < 0:
+                    b = take(at, lines, place, overtakes, queues, n, state)
                     key = begin(at, b, begun, world, row)
                     bound = min(bound, key)
             if watch:

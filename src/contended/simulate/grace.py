@@ -17,6 +17,7 @@ from contended.simulate.program import check_cpus, check_ns
 
 SOURCE = "mckenney2013fqs"  # 1 to 3 ticks by HZ, and one more for each 256 CPUs
 DRAWS = 200
+RATES = (100, 250, 300, 1000)  # timer ticks in a second that a kernel can be configured with
 _64 = (1 << 64) - 1
 
 
@@ -36,7 +37,7 @@ class Rcu:
     call_us: float = 3000.0  # of everything else that the umount command does
 
     def __post_init__(self) -> None:
-        if self.hz not in (100, 250, 300, 1000):
+        if self.hz not in RATES:
             raise UsageError(f"hz is {self.hz}: choose 100, 250, 300 or 1000")
         for name in ("busy", "reading", "underway"):
             if not 0 <= getattr(self, name) <= 1:

@@ -10,9 +10,9 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 # Columns of a line.
-OWNER, BUSY, DEPART, FREE, HEAD, TAIL, OVERTAKEN, SHARERS = range(8)
+OWNER, BUSY, DEPART, FREE, LAST, OVERTAKEN, SHARERS = range(7)
 # Columns of a CPU.
-PC, STAGE, NEXT, WANT, SINCE, LEFT, ASKED, PREEMPT = range(8)
+PC, STAGE, WANT, SINCE, LEFT, ASKED, PREEMPT = range(7)
 # What a CPU is doing: running, waiting in a line's queue, about to get its line, watching a word
 # that it has, or about to look again at one that it no longer has.
 RUN, QUEUED, COMING, WATCHING, AGAIN = range(5)
@@ -20,8 +20,7 @@ RUN, QUEUED, COMING, WATCHING, AGAIN = range(5)
 CORE, NEAR, CROSS, FAR, READ_HIT, RMW_HIT, PAUSE, FILL, SHARE, INVALIDATE, REQUEST = range(11)
 # Counts.
 OPS, EVENTS, BY_CORE, BY_NEAR, BY_CROSS, BY_FAR, UPGRADES, INVALIDATED, FILLS, WAIT = range(10)
-OWN = 10
-ROW = 18
+FIRST, FIRST_FAR, OWN, ROW = 10, 11, 12, 20
 
 VALUE, FLAG, ZERO, SELF = 12, 13, 14, 15
 
@@ -32,7 +31,7 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)
 MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX2 = np.uint64(0x94D049BB133111EB)
 U30, U27, U31, U11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
-U63, U6 = np.uint64(63), np.int64(6)
+U63, U32, U6 = np.uint64(63), np.uint64(32), np.int64(6)
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -62,6 +61,12 @@ def random_bits(state: Any, c: Any) -> Any:
     z = (z ^ (z >> U30)) * MIX1
     z = (z ^ (z >> U27)) * MIX2
     return z ^ (z >> U31)
+
+
+@njit(cache=True)
+def one_of(state: Any, c: Any, size: Any) -> Any:
+    """A number below `size`."""
+    return np.int64(((random_bits(state, c) >> U32) * np.uint64(size)) >> U32)
 
 
 @njit(cache=True)
@@ -140,25 +145,30 @@ def between(place: Any, a: Any, b: Any) -> Any:
 
 
 @njit(cache=True)
-def _distances(bits: Any, copies: Any, group: Any, socket: Any, at: Any, c: Any, words: Any) -> Any:
-    # to the nearest copy and to the farthest
+def _distances(bits: Any, near: Any, size: Any, at: Any, c: Any, words: Any) -> Any:
+    # to the nearest copy and to the farthest that other CPUs have
+    core, group, socket = near + 8 * c, near + 8 * (size + c), near + 8 * (2 * size + c)
+    twin = NONE
     inside = NONE
     beside = NONE
     away = NONE
     for k in range(words):
-        these = bits[copies + at + k]
-        inside |= these & bits[group + 8 * c + k]
-        beside |= these & bits[socket + 8 * c + k] & ~bits[group + 8 * c + k]
-        away |= these & ~bits[socket + 8 * c + k]
-    nearest = NEAR if inside != NONE else (CROSS if beside != NONE else FAR)
-    farthest = FAR if away != NONE else (CROSS if beside != NONE else NEAR)
-    return nearest, farthest
+        these = bits[at + k]
+        if k == c >> U6:
+            these &= ~(ONE << (np.uint64(c) & U63))
+        twin |= these & bits[core + k]
+        inside |= these & bits[group + k] & ~bits[core + k]
+        beside |= these & bits[socket + k] & ~bits[group + k]
+        away |= these & ~bits[socket + k]
+    near = NEAR if inside != NONE else CROSS if beside != NONE else FAR
+    far = CROSS if beside != NONE else NEAR if inside != NONE else CORE
+    return CORE if twin != NONE else near, FAR if away != NONE else far
 
 
 @njit(cache=True)
 def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
     """Start the transfer that c asks for; the key that c then has is returned."""
-    lines, bits, group, socket, cpu, place, cost, tree, leaves, words, counts = world
+    lines, bits, near, size, cpu, place, cost, tree, leaves, words, counts = world
     start = max(t, lines[at + FREE])
     owner = lines[at + OWNER]
     copies = lines[at + SHARERS]
@@ -169,33 +179,37 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
     if owner >= 0:
         kind = between(place, c, owner)
         latency = cost[kind]
-        counts[row + BY_CORE + kind] += 1
+        moved = BY_CORE + kind
     elif copies == 0:
         latency = cost[FILL]
-        counts[row + FILLS] += 1
+        moved = FILLS
     else:
-        nearest, farthest = _distances(bits, 0, group, socket, at, c, words)
+        nearest, farthest = _distances(bits, near, size, at, c, words)
         bit = ONE << (np.uint64(c) & U63)
         mine = bits[at + (c >> U6)] & bit
         if wants:
             latency = cost[farthest]
             others = copies
+            moved = BY_CORE + farthest
             if mine:
                 others -= 1
-                counts[row + UPGRADES] += 1
-            else:
-                counts[row + BY_CORE + farthest] += 1
+                moved = UPGRADES
             counts[row + INVALIDATED] += others
             latency += others * cost[INVALIDATE]
         else:
             alone = False
             latency = cost[nearest]
-            counts[row + BY_CORE + nearest] += 1
+            moved = BY_CORE + nearest
             # A write that comes later must find and invalidate this copy, even on its way.
             if not mine:
                 bits[at + (c >> U6)] |= bit
                 lines[at + SHARERS] = copies + 1
             lines[at + FREE] = start + cost[SHARE]
+    counts[row + moved] += 1
+    if at == 0 and moved != FILLS:
+        counts[row + FIRST] += 1
+        if moved == BY_FAR:
+            counts[row + FIRST_FAR] += 1
     if alone:
         lines[at + BUSY] = c
         lines[at + DEPART] = start + (latency * cost[REQUEST] >> 20)
@@ -205,40 +219,45 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
 
 
 @njit(cache=True)
-def enqueue(at: Any, c: Any, lines: Any, cpu: Any) -> None:
+def enqueue(at: Any, c: Any, lines: Any, cpu: Any, queues: Any, size: Any) -> None:
     """Have a CPU wait for a line."""
     cpu[8 * c + STAGE] = QUEUED
-    cpu[8 * c + NEXT] = -1
-    if lines[at + HEAD] < 0:
-        lines[at + HEAD] = c
-    else:
-        cpu[8 * lines[at + TAIL] + NEXT] = c
-    lines[at + TAIL] = c
+    lines[at + LAST] += 1
+    queues[(at >> 3) * size + lines[at + LAST]] = c
 
 
 @njit(cache=True)
-def take(at: Any, lines: Any, cpu: Any, place: Any, overtakes: Any) -> Any:
-    """The next to be served, taken out of the queue."""
-    head = lines[at + HEAD]
-    best, before = head, np.int64(-1)
-    holder = lines[at + OWNER]
-    if overtakes > 0 and holder >= 0 and lines[at + OVERTAKEN] < overtakes:
-        nearest = between(place, head, holder)
-        previous, other = head, cpu[8 * head + NEXT]
-        while other >= 0 and nearest > CORE:
-            kind = between(place, other, holder)
+def shuffle(at: Any, first: Any, lines: Any, queues: Any, size: Any, state: Any) -> None:
+    """Put those who wait in an order of chance, from the place `first` on."""
+    line = (at >> 3) * size
+    for i in range(lines[at + LAST], first, -1):
+        j = first + one_of(state, size, i - first + 1)
+        queues[line + i], queues[line + j] = queues[line + j], queues[line + i]
+
+
+@njit(cache=True)
+def take(
+    at: Any, lines: Any, place: Any, overtakes: Any, queues: Any, size: Any, state: Any
+) -> Any:
+    """The next to be served, taken out of those who wait: they are in the order of asking."""
+    line = (at >> 3) * size
+    last = lines[at + LAST]
+    best: Any = np.int64(0)
+    if overtakes == 0:
+        if last > 0:
+            best = one_of(state, size, last + 1)
+    elif overtakes > 0 and lines[at + OWNER] >= 0 and lines[at + OVERTAKEN] < overtakes:
+        nearest = between(place, queues[line], lines[at + OWNER])
+        for i in range(1, last + 1):
+            kind = between(place, queues[line + i], lines[at + OWNER])
             if kind < nearest:
-                nearest, best, before = kind, other, previous
-            previous, other = other, cpu[8 * other + NEXT]
-    if before < 0:
-        lines[at + HEAD] = cpu[8 * best + NEXT]
-        lines[at + OVERTAKEN] = 0
-    else:
-        cpu[8 * before + NEXT] = cpu[8 * best + NEXT]
-        lines[at + OVERTAKEN] += 1
-    if lines[at + TAIL] == best:
-        lines[at + TAIL] = before
-    return best
+                nearest, best = kind, i
+    lines[at + OVERTAKEN] = lines[at + OVERTAKEN] + 1 if best > 0 else 0
+    chosen = queues[line + best]
+    for i in range(best, last):
+        queues[line + i] = queues[line + i + 1]
+    lines[at + LAST] = last - 1
+    return chosen
 
 
 @njit(cache=True)

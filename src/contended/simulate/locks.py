@@ -20,6 +20,7 @@ RETRIES = 100  # as in lib/lockref.c
 
 # Registers that locks use for themselves; a program that takes locks keeps off them.
 _OLD, _NEW, _TRIES, _A, _B, _C = 6, 7, 8, 9, 10, 11
+_LOOKS = _B  # before a lock takes that register for itself
 
 
 @dataclass(slots=True)
@@ -111,11 +112,13 @@ class Lockref:
 
     One compare-and-exchange changes the count as long as nobody holds the lock. Of three of the
     program's counters, from `counter` on, the first counts changes by compare-and-exchange, the
-    second those under the lock, and the third the exchanges that failed.
+    second those under the lock, and the third the exchanges that failed. With `looks` a change has
+    so many in all, however often it has to wait, and a failed exchange is one of them: linux-next's
+    loop had one budget for both.
     """
 
     lock: Lock
-    looks: int = 0  # at a held lock before it is taken; 0 as in released kernels
+    looks: int = 0  # at a held lock, for each change; 0 as in released kernels
     hold_ns: float = 0.0  # what a holder of the lock does besides changing the count
     counter: int = 0
 
@@ -130,6 +133,8 @@ class Lockref:
         word = self.lock.word
         again, free, locked, slow, end, retry = p.fresh(6)
         p.alu("set", _TRIES, number=RETRIES)
+        if self.looks:
+            p.alu("set", _LOOKS, number=self.looks)
         p.read(word, to=_OLD)
         p.label(again)
         if self.lock.kind == "ticket":  # free if all tickets were served
@@ -150,12 +155,14 @@ class Lockref:
         p.label(retry)
         p.count(self.counter + 2)
         p.alu("add", _TRIES, number=-1)
+        if self.looks:
+            p.alu("add", _LOOKS, number=-1)
         p.branch(_TRIES, ">=", 1, again)
         p.jump(slow)
 
         p.label(locked)
         if self.looks:
-            p.spin(word, "==", mask=LOCK, looks=self.looks, tired=slow)
+            p.spin(word, "==", mask=LOCK, budget=_LOOKS, tired=slow)
             p.alu("copy", _OLD, VALUE)
             p.jump(free)
         p.label(slow)

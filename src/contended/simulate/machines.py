@@ -120,19 +120,24 @@ _TITLES = {
     "1x24": "one socket of 24 cores, Ice Lake's latencies: a test box as in the lockref reports",
     "2x16-smt": "two sockets of 16 cores with 2 threads, Ice Lake: the kernel test robot's machine",
     "2x20-smt": "two sockets of 20 cores with 2 threads, 80 CPUs, Cascade Lake",
+    "2x24-smt": "two sockets of 24 cores with 2 threads, 96 CPUs, Cascade Lake",
     "4x20-smt": "four sockets of 20 cores with 2 threads, 160 CPUs, Cascade Lake, all sockets "
     "linked",
     "2x48-smt": "two sockets of 48 cores with 2 threads, 192 CPUs, in groups of 8 cores: EPYC 7R13",
     "2x48-smt-intel": "two sockets of 48 cores with 2 threads, 192 CPUs, one group a socket, Ice "
     "Lake",
+    "2x128": "two sockets of 128 cores, 256 CPUs: the kernel test robot's Sierra Forest, at Ice "
+    "Lake's latencies",
 }
 _BUILT: dict[str, tuple[Shape, Priced]] = {
     "1x24": ((1, 24, 1, 1), _ICE_LAKE),
     "2x16-smt": ((2, 16, 1, 2), _ICE_LAKE),
     "2x20-smt": ((2, 20, 1, 2), _CASCADE_LAKE),
+    "2x24-smt": ((2, 24, 1, 2), _CASCADE_LAKE),
     "4x20-smt": ((4, 20, 1, 2), _FOUR_SOCKETS),
     "2x48-smt": ((2, 48, 6, 2), _MILAN),
     "2x48-smt-intel": ((2, 48, 1, 2), _MORE_CORES),
+    "2x128": ((2, 128, 1, 1), _MORE_CORES),
 }
 _NAMED = {name: _machine(name, _TITLES[name], *how) for name, how in _BUILT.items()}
 HERE = "here"
@@ -166,9 +171,9 @@ def here() -> MachineModel:
     near = stats.median(turns) / 2
     alone = 1e9 / stats.median(atomics.values("shared", threads=1))
     rates = atomics.values("shared", threads=2)
-    # In the time of one transfer and its write the owner makes so many operations: one when the
-    # line comes, one that it has begun before the next request arrives, and what fits in between.
-    visit = (near + alone) / (1e9 / stats.median(rates)) if rates else 1.0
+    # In the time of one transfer the owner makes so many operations: one when the line comes, one
+    # that it has begun before the next request arrives, and what fits in between.
+    visit = near / (1e9 / stats.median(rates)) if rates else 1.0
     request = min(0.5, max(0.02, (visit - 2) * alone / near))
     spread = min(turns) / 2, max(turns) / 2
     measured: Priced = {

@@ -1,50 +1,63 @@
 # SPDX-License-Identifier: MIT
-"""A published number with the simulated one beside it, and whether it held.
+"""A published number with the simulated one beside it, and whether it held: see `verdict`.
 
-Each assumed or cited cost is set to both ends of its own range, one at a time, for a row's range.
-It is "held" by its central value alone: a number within a factor of 1.5; a ratio between variants
-within a tenth of the published one, or within a factor of two and its logarithm, too, so that it
-points the same way. Otherwise it "differs"; where a simulation has nothing to say, it "cannot".
+All cited and assumed parameters are drawn together, each over its own range (a Latin hypercube),
+and each draw is simulated in full with a seed of its own. A prediction is the median and the 5th
+and 95th percentile of these. Beside it stands what one would guess who knows of no cache lines: N
+CPUs do N times what one does, and no variant is faster than another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
+from contended import stats
 from contended.measure.results import number
 from contended.register import Published
 from contended.simulate import machines
 from contended.simulate.caches import Costs, Phase
-from contended.simulate.machines import MachineModel
+from contended.simulate.verdict import Kind, Range, Verdict, gap, judge, told
 from contended.simulate.workload import Scenario
 
-Verdict = Literal["held", "differs", "cannot"]
-Range = tuple[float, float]
-
-NEAR = 1.1
-NEAR_ENOUGH = 1.5
-NEAR_ENOUGH_RATIO = 2.0  # also for its logarithm, see _logarithm_is_near
-SHORTER = 0.4  # of a phase is enough to see which way a parameter pulls
+DRAWS = 40
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """A published value and its simulated counterpart, with the range of the parameters."""
+    """A published value and its simulated counterpart, over the ranges of the parameters."""
 
     figure: str
     name: str  # of the value, or "a/b" for the ratio of two
     unit: str  # of all numbers here
     published: Range
-    simulated: float | None  # with central parameters; None, as `low` and `high`, if it cannot say
-    low: float | None
-    high: float | None
-    machine: str  # "" if there is none
-    cpus: int  # 0 if none ran
-    verdict: Verdict
+    simulated: float | None = None  # the median; None, as `low` and `high`, if it cannot say
+    low: float | None = None  # the 5th percentile
+    high: float | None = None  # and the 95th
+    guess: float | None = None  # the median of the naive guess; None if there is nothing to guess
+    naive: Range | None = None  # and the same percentiles of it
+    machine: str = ""  # none
+    cpus: int = 0  # none ran
+    kind: Kind = "predicted"
     why: str  # or why not; one sentence
+
+    @property
+    def range(self) -> Range | None:
+        """What is judged; None if nothing was simulated."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def verdict(self) -> Verdict:
+        """By the rule."""
+        return judge(self.range, self.published, self.unit, self.kind)
+
+    @property
+    def told(self) -> str:
+        """The verdict in words, with the factor by which it differs."""
+        return told(self.verdict, gap(self.range, self.published, self.unit) if self.range else 1)
 
     @property
     def factor(self) -> float:
@@ -55,47 +68,19 @@ class Predicted:
     def sentence(self) -> str:
         """The numbers, in Markdown; only of what was simulated."""
         assert self.simulated is not None
-        assert self.low is not None
-        assert self.high is not None
+        assert self.range is not None
         unit = "" if self.unit in ("ratio", "part") else f" {self.unit}"
         place = f" on {self.machine}" if self.machine else ""
         return (
             f"**{self.figure}, {self.name}:** published {span(*self.published)}{unit}, simulated "
-            f"{number(self.simulated, 3)}{unit} ({span(self.low, self.high)} over the parameters' "
-            f"ranges; {self.cpus} CPUs{place}): {self.verdict}."
+            f"{number(self.simulated, 3)}{unit} ({span(*self.range)} over the parameters' "
+            f"ranges; {self.cpus} CPUs{place}): {self.told}."
         )
 
 
 def span(low: float, high: float) -> str:
     """A range in words, or one number where the two read the same."""
     return " to ".join(dict.fromkeys((number(low, 3), number(high, 3))))
-
-
-def holds(simulated: float, published: Range, unit: str) -> bool:
-    """Is a simulated value near enough to a published range? See the module for what that is.
-
-    The unit "ratio" is a ratio between variants, "%" a change against one.
-    """
-    low, high = published
-    if unit == "%":
-        simulated, low, high = (1 + value / 100 for value in (simulated, low, high))
-    if low <= simulated <= high:
-        return True
-    if simulated <= 0 or low <= 0:
-        return False
-
-    def within(factor: float) -> bool:
-        return low / factor <= simulated <= high * factor
-
-    if unit not in ("ratio", "%"):
-        return within(NEAR_ENOUGH)
-    alike = any(_logarithm_is_near(simulated, end) for end in (low, high) if end != 1)
-    return within(NEAR) or (within(NEAR_ENOUGH_RATIO) and alike)
-
-
-def _logarithm_is_near(a: float, b: float) -> bool:
-    # Within a factor of two, by squares: libraries round a logarithm's last digit as they like.
-    return b <= a * a and a <= b * b if b > 1 else b * b <= a and a * a <= b
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +101,32 @@ class CasePrediction:
         return {(row.figure, row.name): row for row in self.rows}[figure, name]
 
 
-Value = Callable[[MachineModel, dict[str, float]], float]
-"""What a simulation gives on a machine with some private work changed."""
+def latin(ranges: Mapping[str, Range], draws: int = DRAWS) -> list[dict[str, float]]:
+    """Joint draws of parameters, each from a range of its own.
+
+    Each parameter comes once from each of as many equal parts of its range as there are draws, in
+    an order that depends on its name alone; so what they do together is seen, and no end is missed.
+    """
+    columns = {}
+    for name, (low, high) in ranges.items():
+        chance = random.Random(name)
+        parts = chance.sample(range(draws), draws)
+        columns[name] = [low + (high - low) * (part + chance.random()) / draws for part in parts]
+    return [{name: column[at] for name, column in columns.items()} for at in range(draws)]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What one simulation is made with: costs, private work, a seed."""
+
+    costs: Costs
+    work: tuple[tuple[str, float], ...]
+    seed: int
+    alone: bool = False  # with one CPU, for the guess
+
+
+Value = Callable[[Draw], float]
+"""What a simulation gives with a draw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,83 +137,136 @@ class Ground:
     machine: str
     cpus: int
 
-    def phase(self, variant: str, phase: str, box: MachineModel, work: dict[str, float]) -> Phase:
-        """A phase of a simulation, with the costs of `box`."""
-        return _phases(self, variant, box.costs, tuple(work.items()))[phase]
+    def draws(self) -> list[Draw]:
+        """The same for all variants, so that a ratio is one of two simulations of a machine."""
+        box, works = machines.get(self.machine), self.scenario.all_works
+        if both := box.parameters.keys() & works.keys():
+            raise AssertionError(f"costs and work of one name: {both}")
+        ranges = {name: (p.low, p.high) for name, p in box.parameters.items()}
+        ranges |= {name: (work.where.low, work.where.high) for name, work in works.items()}
+        found = []
+        for seed, drawn in enumerate(latin(ranges)):
+            costs = {name: drawn[name] for name in box.parameters}
+            if box.groups == 1 and "near" in costs:  # one group a socket: the two ways are one
+                costs["cross"] = costs["near"]
+            work = tuple((name, drawn[name]) for name in works)
+            found.append(Draw(replace(box.costs, **costs), work, seed))
+        return found
+
+    def phase(self, variant: str, phase: str, draw: Draw) -> Phase:
+        """A phase of a simulation."""
+        return _phases(self, variant, draw)[phase]
 
     def rate(self, variant: str, phase: str = "run") -> Value:
-        """Operations a second in a phase."""
-        return lambda box, work: self.phase(variant, phase, box, work).ops_per_s
+        """Operations a second in a phase; of one CPU alone, times as many as there are."""
+        return lambda draw: (
+            self.phase(variant, phase, draw).ops_per_s * (self.cpus if draw.alone else 1)
+        )
 
     def value(
-        self, figure: Published, name: str, value: Value, why: str, **known: Any
+        self,
+        figure: Published,
+        name: str,
+        value: Value,
+        why: str,
+        *,
+        naive: Value | None = None,
+        published: Range | None = None,
+        unit: str = "",
+        kind: Kind = "predicted",
     ) -> Predicted:
-        """The row of a published value, or of another, see `said`, that follows from some."""
-        box = machines.get(self.machine)
-        middle = value(box, {})
-        seen = []
-        for cost, where in box.parameters.items():
-            # one group a socket: the two ways are one
-            same = ("near", "cross") if box.groups == 1 and cost in ("near", "cross") else (cost,)
-            for end in {where.low, where.high} - {getattr(box.costs, cost)}:
-                costs = replace(box.costs, **dict.fromkeys(same, end))
-                seen.append(value(replace(box, costs=costs), {}))
-        for work, each in self.scenario.all_works.items():
-            seen += [value(box, {work: end}) for end in (each.where.low, each.where.high)]
-        return said(figure, name, middle, seen, why, (self.machine, self.cpus), **known)
+        """The row of a published value, or of another, see `said`, that follows from some.
+
+        The `naive` guess is the same value of one CPU alone, unless another is given.
+        """
+        draws = self.draws()
+        guess = naive or (lambda draw: value(replace(draw, alone=True)))
+        guesses = [] if kind == "counted" else [guess(draw) for draw in draws]
+        seen, place = [value(draw) for draw in draws], (self.machine, self.cpus)
+        known: dict[str, Any] = {"published": published, "unit": unit, "kind": kind}
+        return said(figure, name, seen, guesses, why, place, **known)
 
     def ratio(
         self, figure: Published, top: str, base: str, values: tuple[Value, Value], why: str
     ) -> Predicted:
-        """The row of one published value over another."""
-        known = {"published": figure.ratio(top, base), "unit": "ratio"}
-        return self.value(figure, f"{top}/{base}", over(*values), why, **known)
+        """The row of one published value over another; the guess is 1, as uncertain as it is."""
+        draws, quotient = self.draws(), over(*values)
+        seen = [quotient(draw) for draw in draws]
+        middle = stats.median(seen)
+        contradicted = figure.value(top).contradicted or figure.value(base).contradicted
+        return said(
+            figure,
+            f"{top}/{base}",
+            seen,
+            [each / middle for each in seen],
+            why,
+            (self.machine, self.cpus),
+            published=figure.ratio(top, base, spread=True),
+            unit="ratio",
+            kind="contradicted" if contradicted else "predicted",
+        )
 
 
 @cache
-def _phases(
-    here: Ground, variant: str, costs: Costs, work: tuple[tuple[str, float], ...]
-) -> dict[str, Phase]:
-    usual = machines.get(here.machine)
-    box = replace(usual, costs=costs)
-    length = 1.0 if costs == usual.costs and not work else SHORTER
-    return here.scenario.run(variant, box, here.cpus, work=dict(work), length=length)
+def _phases(here: Ground, variant: str, draw: Draw) -> dict[str, Phase]:
+    box = replace(machines.get(here.machine), costs=draw.costs)
+    cpus = 1 if draw.alone else here.cpus
+    return here.scenario.run(variant, box, cpus, work=dict(draw.work), seed=draw.seed)
 
 
 def over(top: Value, base: Value) -> Value:
     """One value divided by another."""
-    return lambda box, work: top(box, work) / base(box, work)
+    return lambda draw: top(draw) / base(draw)
 
 
 def said(
     figure: Published,
     name: str,
-    simulated: float,
     seen: Sequence[float],
+    guesses: Sequence[float],
     why: str,
     place: tuple[str, int],
     *,
     published: Range | None = None,
     unit: str = "",
+    kind: Kind = "predicted",
 ) -> Predicted:
-    """The row of a value: simulated with central parameters, and seen over their ranges.
+    """The row of a value: what was seen, and what would have been guessed, draw by draw.
 
     The place is a machine's name, or "", and how many CPUs. What is `published`, and its unit, are
     the value's of that name, unless it follows from others.
     """
     if published is None:
         known = figure.value(name)
-        spread = known.plus_minus or 0.0
-        published = known.low - spread, known.high + spread
-    unit = unit or figure.unit
-    ends = min(simulated, *seen), max(simulated, *seen)
-    verdict: Verdict = "held" if holds(simulated, published, unit) else "differs"
-    return Predicted(figure.id, name, unit, published, simulated, *ends, *place, verdict, why)
+        published = known.spread
+        kind = "contradicted" if known.contradicted else kind
+    low, high = stats.percentiles(seen)
+    return Predicted(
+        figure=figure.id,
+        name=name,
+        unit=unit or figure.unit,
+        published=published,
+        simulated=stats.median(seen),
+        low=low,
+        high=high,
+        guess=stats.median(guesses) if guesses else None,
+        naive=stats.percentiles(guesses) if guesses else None,
+        machine=place[0],
+        cpus=place[1],
+        kind=kind,
+        why=why,
+    )
 
 
 def cannot(figure: Published, why: str, *names: str) -> Iterator[Predicted]:
     """The rows of values, by default all, of which a simulation cannot say anything."""
     for name in names or [value.name for value in figure.values]:
-        known = figure.value(name)
-        row = figure.id, name, figure.unit, (known.low, known.high)
-        yield Predicted(*row, None, None, None, "", 0, "cannot", why)
+        value = figure.value(name)
+        yield Predicted(
+            figure=figure.id,
+            name=name,
+            unit=figure.unit,
+            published=value.spread,
+            kind="contradicted" if value.contradicted else "predicted",
+            why=why,
+        )

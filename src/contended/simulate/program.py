@@ -130,19 +130,21 @@ class Program:
         reference: int = ZERO,
         *,
         mask: int = FULL,
-        looks: int = 0,
+        budget: int = -1,
         tired: str = "",
     ) -> None:
         """Read until a comparison with a register holds; VALUE gets what was read last.
 
-        The word is read again when somebody has changed its line. After so many `looks`, if any,
-        go on at `tired`; a look at a line that the CPU has costs a pause.
+        The word is read again when somebody has changed its line; a look in vain costs a pause.
+        The register `budget`, if any, says how many looks there may be, and afterwards how many are
+        left: without any, go on at `tired`.
         """
-        if bool(looks) != bool(tired):
+        if (budget < 0) != (not tired):
             raise UsageError("a bounded spin needs both its bound and a label to go on at")
         if tired:
+            self.branch(budget, "<", 1, tired)
             self._jumps[len(self._steps)] = tired
-        self._step(_SPIN, word, x=reference, y=looks, z=mask, w=_COMPARE.index(compare))
+        self._step(_SPIN, word, x=reference, y=budget, z=mask, w=_COMPARE.index(compare))
 
     def branch(self, register: int, compare: str, value: int, to: str, mask: int = FULL) -> None:
         """Go on at a label if a register's masked bits compare with a number; takes no time."""

@@ -54,7 +54,8 @@ class Workload:
 
         Columns: case, variant, machine, cpus, seed, phase, ops_per_s (all CPUs together), ns_per_op
         (from one operation to the next), transfers_per_op, ops, transfers (lines), far (those
-        between sockets), invalidations (copies), wait_ns (in queues for a line), events,
+        between sockets), first and first_far (the same, of the line that the program lays out
+        first), invalidations (copies), wait_ns (in queues for a line), events,
         slow_share (of a lockref's changes, those under its lock), extrapolated (more CPUs than the
         machine has), and the program's own counters. Grace periods have p50_ms and p99_ms, and no
         lines. The options are those of the kind of workload.
@@ -171,6 +172,8 @@ class Scenario(Workload):
             "ops": counts["ops"],
             "transfers": seen.transfers,
             "far": counts["transfers_far"],
+            "first": counts["first"],
+            "first_far": counts["first_far"],
             "invalidations": counts["invalidations"],
             "wait_ns": counts["wait_ps"] / 1000,
             "events": counts["events"],

@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * clock.h - virtual time: what an access costs on a given machine, and when it happens.
+ *
+ * Every vCPU has a clock in picoseconds (pace.h's `done`): an instruction
+ * costs a fixed time, a `pause` and an atomic read-modify-write more, and a
+ * line that has to come from another cache costs the way between the two
+ * CPUs. A line moves once at a time: whoever wants it while it is on its way,
+ * or before its new holder had time to use it, waits. So the operations of a
+ * kernel can be timed on a machine with more CPUs than the host has, and on
+ * any host with the same result.
+ *
+ * An access to a contended line must happen when the line arrives, not when
+ * it is asked for: else a load would see a value that is stale by the length
+ * of the queue, and the compare-and-exchange that follows would fail. So
+ * before an instruction is executed that has found its line elsewhere before
+ * (a guess, by vCPU and instruction, which is right for locks and counters),
+ * its vCPU asks for the line and stops. It is let go by the arbiter, when the
+ * line is free and no running vCPU's clock is before that moment: nobody can
+ * then still ask for it earlier. Who is next is left to chance, by seed: a
+ * processor keeps no list of who asked first, and a request that finds its line
+ * on the way is repeated, a way later. So who has half the way has twice the
+ * chance. With `chance` 0 it is the first who asked.
+ *
+ * An access that was not foreseen happens at once, and is charged afterwards.
+ * Lines that one vCPU alone has touched cost nothing, nor does the first
+ * touch of a line in the region.
+ *
+ * Timer ticks come as the host's clock says, thousands of times too often for
+ * a guest that is so much slower. So from the entry of their handler (`tick=`)
+ * to the return of an interrupt or a system call a vCPU's clock stands still,
+ * and it waits for no line; the lines that it touches move all the same. A tick
+ * that pauses waits for another vCPU, which may wait for this one's clock: from
+ * then on its clock runs.
+ *
+ * A waiter counts as running for QEMU (see pace.h): if everybody else sleeps
+ * it goes on after a while, which is an escape, and counted.
+ *
+ * Part of coherence.c, whose variables it uses.
+ */
+#pragma once
+#include <pthread.h>
+
+#define CT_GUESSES (1u << 12) /* instructions of which a vCPU knows the line */
+#define CT_PARTS 1000	      /* chances and factors are in thousandths */
+#define CT_WEIGHT (1ull << 32) /* of a way of one picosecond, in the draw of who is next */
+
+/* What things take, in picoseconds, and how CPUs lie. */
+struct ct_machine {
+	uint64_t instruction; /* 0: no time is kept */
+	uint64_t rmw, pause;
+	uint64_t core, near, cross, far, fill; /* a line's ways, see contended.simulate.caches */
+	uint64_t share;	  /* how long one more reader keeps a shared line */
+	uint64_t request; /* thousandths of a way that a line's holder may go on using it */
+	uint64_t chance;  /* 1: who is next is a matter of chance, 0: the first who asked */
+	uint64_t take;	  /* 1: a load of a modified line takes it exclusively */
+	uint64_t smt;	  /* thousandths: an instruction's cost while the core's other thread runs */
+	uint64_t sockets, cores, groups, threads, first;
+	uint64_t seed;
+};
+
+/* A line that two vCPUs have touched. */
+struct ct_when {
+	_Atomic uint64_t sharers[CT_CPUS / 64]; /* who has it, in whatever state */
+	_Atomic uint64_t free_at;
+	_Atomic bool wanted; /* somebody waits for it */
+	int coming; /* the vCPU that was given it and has not yet accessed it; -1: none */
+	struct ct_asker *askers;
+	struct ct_entry *entry;
+	struct ct_when *next; /* with somebody who waits */
+	struct ct_when *all;
+};
+
+struct ct_guess {
+	uint64_t pc;
+	struct ct_entry *entry;
+	bool store, sure; /* sure: it was the same line twice in a row */
+};
+
+/* A vCPU's part of it. */
+struct ct_asker {
+	_Alignas(128) _Atomic uint32_t given; /* a futex */
+	uint64_t since;
+	bool store;
+	struct ct_asker *next;
+	struct ct_entry *entry; /* that was given, until it is accessed */
+	struct ct_guess *guesses;
+	uint64_t *done; /* when each operation was */
+	uint64_t n_done, max_done;
+	uint64_t stalled, queued, transfers, fills;
+	uint64_t now_stalled; /* of this access */
+	uint64_t ticks;	      /* instructions of timer ticks */
+	bool in_tick;
+	bool came; /* the line of this access had to come */
+};
+
+static struct ct_machine machine;
+static struct ct_asker askers[CT_CPUS];
+static pthread_mutex_t ct_arbiter = PTHREAD_MUTEX_INITIALIZER;
+static struct ct_when *ct_wanted;	  /* lines that somebody waits for */
+static struct ct_when *ct_whens;	  /* all */
+static _Atomic uint64_t ct_due = UINT64_MAX; /* when the next of them can be given */
+static _Atomic unsigned ct_laggard;	  /* whose clock keeps it from being given */
+static uint64_t ct_dice;
+static _Atomic uint64_t ct_met[1u << 10]; /* a filter of instructions that have waited for lines */
+
+/* --- the machine --- */
+
+struct ct_place {
+	uint64_t core, group, socket;
+};
+
+/* As contended.simulate.machines.MachineModel.topology: first one thread of each core. */
+static inline struct ct_place ct_place_of(unsigned cpu)
+{
+	const uint64_t n = cpu >= machine.first ? cpu - machine.first : 0;
+	const uint64_t core = n % (machine.sockets * machine.cores);
+
+	return (struct ct_place){ core, core * machine.groups / machine.cores,
+				  core / machine.cores };
+}
+
+static inline uint64_t ct_way(unsigned from, unsigned to)
+{
+	const struct ct_place a = ct_place_of(from), b = ct_place_of(to);
+
+	return a.core == b.core	    ? machine.core :
+	       a.group == b.group   ? machine.near :
+	       a.socket == b.socket ? machine.cross :
+				      machine.far;
+}
+
+/* Whether a line from the one to the other leaves its socket. */
+static inline bool ct_is_far(unsigned from, unsigned to)
+{
+	return ct_place_of(from).socket != ct_place_of(to).socket;
+}
+
+/* The other thread of the same core, or the vCPU itself. */
+static inline unsigned ct_sibling(unsigned cpu)
+{
+	const uint64_t cores = machine.sockets * machine.cores;
+	const uint64_t n = cpu - machine.first;
+
+	if (machine.threads < 2 || cpu < machine.first)
+		return cpu;
+	return (unsigned)(n < cores ? cpu + cores : cpu - cores);
+}
+
+/* --- lines --- */
+
+static inline bool ct_has(const struct ct_when *when, unsigned cpu)
+{
+	return atomic_load_explicit(&when->sharers[cpu / 64], memory_order_relaxed) >> cpu % 64 & 1;
+}
+
+static inline void ct_keep_only(struct ct_when *when, unsigned cpu)
+{
+	for (unsigned i = 0; i < CT_CPUS / 64; i++)
+		atomic_store_explicit(&when->sharers[i], i == cpu / 64 ? 1ull << cpu % 64 : 0,
+				      memory_order_relaxed);
+}
+
+/* From whom the line comes, and how long that takes; 0 if the vCPU needs nothing. */
+static uint64_t ct_latency(const struct ct_when *when, uint64_t word, unsigned cpu, bool store)
+{
+	const uint64_t mode = word & CT_MODE;
+	uint64_t longest = 0;
+
+	if (mode != CT_SHARED)
+		return CT_OWNER(word) == cpu ? 0 : ct_way(CT_OWNER(word), cpu);
+	if (!store)
+		return ct_has(when, cpu) ? 0 : machine.fill;
+	for (unsigned i = 0; i < CT_CPUS; i++) {
+		const uint64_t way = i != cpu && ct_has(when, i) ? ct_way(i, cpu) : 0;
+
+		longest = way > longest ? way : longest;
+	}
+	return longest;
+}
+
+/* The line begins to move at `start`: when it is there. */
+static uint64_t ct_move(struct ct_when *when, uint64_t word, unsigned cpu, bool store,
+			uint64_t start)
+{
+	const uint64_t latency = ct_latency(when, word, cpu, store);
+	const bool copy = (word & CT_MODE) == CT_SHARED && !store;
+
+	if (!latency)
+		return start;
+	atomic_store(&when->free_at, copy ? start + machine.share :
+					    start + latency + latency * machine.request / CT_PARTS);
+	*(copy ? &askers[cpu].fills : &askers[cpu].transfers) += 1;
+	return start + latency;
+}
+
+/* --- the arbiter --- */
+
+/* Marsaglia's xorshift; the same seed gives the same throws, from 0 to less than n. */
+static uint64_t ct_throw(uint64_t n)
+{
+	ct_dice ^= ct_dice << 13;
+	ct_dice ^= ct_dice >> 7;
+	ct_dice ^= ct_dice << 17;
+	return ct_dice % n;
+}
+
+static void ct_shake(void)
+{
+	ct_dice = ct_hash(machine.seed) | 1;
+}
+
+static inline unsigned ct_cpu_of(const struct ct_asker *asker)
+{
+	return (unsigned)(asker - askers);
+}
+
+/*
+ * When somebody's wait for a line can end: at once if he has it by then, else
+ * when it is free. So its holder, too, waits: for those who asked earlier.
+ */
+static uint64_t ct_ready_for(const struct ct_when *when, const struct ct_asker *a)
+{
+	const uint64_t word = atomic_load(&when->entry->word), free_at = atomic_load(&when->free_at);
+
+	if (a->since > free_at || !ct_latency(when, word, ct_cpu_of(a), a->store))
+		return a->since;
+	return free_at;
+}
+
+/* When a line that somebody waits for can next be given to somebody. */
+static uint64_t ct_ready(const struct ct_when *when)
+{
+	uint64_t first = UINT64_MAX;
+
+	for (const struct ct_asker *a = when->askers; a; a = a->next) {
+		const uint64_t ready = ct_ready_for(when, a);
+
+		first = ready < first ? ready : first;
+	}
+	return first;
+}
+
+/*
+ * Take out who is next, of those who have asked by then: each vCPU by its
+ * number, as the order of the list is the host's. NULL: nobody any more, since
+ * an access that was not foreseen has changed the line's state meanwhile.
+ */
+static struct ct_asker *ct_choose(struct ct_when *when, uint64_t ready)
+{
+	const uint64_t word = atomic_load(&when->entry->word);
+	struct ct_asker **by_cpu[CT_CPUS] = { NULL }, **chosen = NULL, *found;
+	uint64_t weight[CT_CPUS], sum = 0, drawn;
+
+	for (struct ct_asker **link = &when->askers; *link; link = &(*link)->next) {
+		struct ct_asker *a = *link;
+		const unsigned cpu = ct_cpu_of(a);
+		uint64_t way;
+
+		if (ct_ready_for(when, a) > ready)
+			continue;
+		if (!chosen || a->since < (*chosen)->since ||
+		    (a->since == (*chosen)->since && a < *chosen))
+			chosen = link;
+		way = ct_latency(when, word, cpu, a->store);
+		by_cpu[cpu] = link;
+		/* Who still has it has no way, but no more chance than others near it. */
+		sum += weight[cpu] = CT_WEIGHT / (way > machine.near ? way : machine.near);
+	}
+	if (!chosen)
+		return NULL;
+	if (machine.chance) {
+		drawn = ct_throw(sum);
+		for (unsigned cpu = 0; cpu < CT_CPUS; cpu++) {
+			if (!by_cpu[cpu])
+				continue;
+			chosen = by_cpu[cpu];
+			if (drawn < weight[cpu])
+				break;
+			drawn -= weight[cpu];
+		}
+	}
+	found = *chosen;
+	*chosen = found->next;
+	return found;
+}
+
+/* Of the vCPUs that run and do not wait for a line: the slowest one's clock. */
+static uint64_t ct_slowest(unsigned *who)
+{
+	const uint32_t n = atomic_load(&pace.pacers);
+	uint64_t slowest = UINT64_MAX;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct ct_pacer *p = &pacers[i];
+
+		if (!atomic_load(&p->running) || atomic_load(&p->asks))
+			continue;
+		if (atomic_load(&p->done) < slowest) {
+			slowest = atomic_load(&p->done);
+			*who = i;
+		}
+	}
+	return slowest;
+}
+
+/* Give all lines that can be given; the arbiter's lock is held. */
+static void ct_give(void)
+{
+	for (;;) {
+		struct ct_when **best = NULL, **link;
+		uint64_t ready = UINT64_MAX;
+		unsigned who = 0;
+
+		for (link = &ct_wanted; *link; link = &(*link)->next) {
+			const uint64_t r = (*link)->coming < 0 ? ct_ready(*link) : UINT64_MAX;
+
+			if (r < ready) {
+				ready = r;
+				best = link;
+			}
+		}
+		atomic_store(&ct_due, UINT64_MAX);
+		if (!best)
+			return;
+		if (ct_slowest(&who) < ready) {
+			atomic_store(&ct_laggard, who);
+			atomic_store(&ct_due, ready);
+			return;
+		}
+
+		struct ct_when *when = *best;
+		struct ct_asker *a = ct_choose(when, ready);
+
+		if (!a)
+			continue; /* look again */
+
+		const unsigned cpu = ct_cpu_of(a);
+		const uint64_t arrives = ct_move(when, atomic_load(&when->entry->word), cpu,
+						 a->store, ready);
+
+		if (!when->askers) {
+			*best = when->next;
+			atomic_store(&when->wanted, false);
+		}
+		when->coming = (int)cpu;
+		a->entry = when->entry;
+		a->queued += ready - a->since;
+		a->stalled += a->now_stalled = arrives - a->since;
+		atomic_store(&pacers[cpu].done, arrives);
+		atomic_store(&pacers[cpu].asks, false);
+		atomic_store(&a->given, 1);
+		ct_futex(&a->given, FUTEX_WAKE, 1, NULL);
+	}
+}
+
+static void ct_arbitrate(void)
+{
+	pthread_mutex_lock(&ct_arbiter);
+	ct_give();
+	pthread_mutex_unlock(&ct_arbiter);
+}
+
+/* A clock has moved: does that let somebody go? */
+static inline void ct_moved(unsigned cpu)
+{
+	const uint64_t due = atomic_load_explicit(&ct_due, memory_order_relaxed);
+
+	if (due != UINT64_MAX && atomic_load_explicit(&ct_laggard, memory_order_relaxed) == cpu &&
+	    atomic_load_explicit(&pacers[cpu].done, memory_order_relaxed) >= due)
+		ct_arbitrate();
+}
+
+/* The line that was given has been accessed, or was not what the instruction wanted. */
+static void ct_taken(unsigned cpu)
+{
+	struct ct_asker *me = &askers[cpu];
+
+	pthread_mutex_lock(&ct_arbiter);
+	me->entry->when->coming = -1;
+	me->entry = NULL;
+	ct_give();
+	pthread_mutex_unlock(&ct_arbiter);
+}
+
+/* Give up: somebody wants this vCPU to stop, and everybody else sleeps. */
+static void ct_escape(unsigned cpu, struct ct_when *when)
+{
+	struct ct_asker *me = &askers[cpu];
+
+	pthread_mutex_lock(&ct_arbiter);
+	if (!atomic_load(&me->given)) {
+		struct ct_asker **a = &when->askers;
+		struct ct_when **w = &ct_wanted;
+
+		while (*a != me)
+			a = &(*a)->next;
+		*a = me->next;
+		while (!when->askers && *w != when)
+			w = &(*w)->next;
+		if (!when->askers) {
+			*w = when->next;
+			atomic_store(&when->wanted, false);
+		}
+		atomic_store(&pacers[cpu].asks, false);
+		pacers[cpu].escapes++;
+		ct_give();
+	}
+	pthread_mutex_unlock(&ct_arbiter);
+}
+
+/* Wait until the line comes. */
+static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
+{
+	const struct timespec patience = { .tv_nsec = CT_PATIENCE_NS };
+	struct ct_pacer *pacer = &pacers[cpu];
+	struct ct_asker *me = &askers[cpu];
+	uint64_t lag = 0, last_lag = UINT64_MAX;
+	unsigned looks = 0, stuck = 0;
+
+	pthread_mutex_lock(&ct_arbiter);
+	me->since = atomic_load(&pacer->done);
+	me->store = store;
+	atomic_store(&me->given, 0);
+	if (!when->askers) {
+		when->next = ct_wanted;
+		ct_wanted = when;
+	}
+	me->next = when->askers;
+	when->askers = me;
+	atomic_store(&when->wanted, true);
+	atomic_store(&pacer->asks, true);
+	ct_give();
+	pthread_mutex_unlock(&ct_arbiter);
+	while (!atomic_load(&me->given) && atomic_load(&pacer->asks)) {
+		ct_next_window(&pace, &lag); /* nobody waits for who waits for a line */
+		if (!ct_futex(&me->given, FUTEX_WAIT, 0, &patience) || errno != ETIMEDOUT)
+			continue;
+		ct_arbitrate();
+		/* Who has moved since the last look, or is about to be woken, is not stuck. */
+		stuck = lag == last_lag && ct_stuck(&pace) ? stuck + 1 : 0;
+		last_lag = lag;
+		if (!atomic_load(&pace.on) || stuck == CT_STUCK_LOOKS || ++looks == CT_LOOKS_MAX)
+			ct_escape(cpu, when);
+	}
+}
+
+/* --- what the plugin calls --- */
+
+static inline _Atomic uint64_t *ct_filter(uint64_t pc, uint64_t *bit)
+{
+	const uint64_t hash = ct_hash(pc) >> 16;
+
+	*bit = 1ull << hash % 64;
+	return &ct_met[hash / 64 % (sizeof(ct_met) / sizeof(*ct_met))];
+}
+
+static inline struct ct_guess *ct_guess_of(unsigned cpu, uint64_t pc)
+{
+	if (!askers[cpu].guesses)
+		askers[cpu].guesses = ct_must(calloc(CT_GUESSES, sizeof(struct ct_guess)));
+	return &askers[cpu].guesses[ct_hash(pc) % CT_GUESSES];
+}
+
+/* An instruction is about to run. */
+static inline void ct_before(unsigned cpu, uint64_t pc)
+{
+	const struct ct_guess *guess;
+	uint64_t bit;
+
+	if (!(atomic_load_explicit(ct_filter(pc, &bit), memory_order_relaxed) & bit))
+		return;
+	if (askers[cpu].entry)
+		ct_taken(cpu);
+	if (askers[cpu].in_tick)
+		return;
+	guess = ct_guess_of(cpu, pc);
+	if (guess->pc != pc || !guess->sure)
+		return;
+
+	struct ct_when *when = atomic_load(&guess->entry->when);
+	const uint64_t now = atomic_load_explicit(&pacers[cpu].done, memory_order_relaxed);
+
+	if (!atomic_load_explicit(&pacers[cpu].running, memory_order_relaxed))
+		return;
+	/* Who has it is asked, too, where others may be about to ask for it. */
+	if (atomic_load(&when->wanted) || atomic_load(&when->free_at) + pace.quantum > now ||
+	    ct_latency(when, atomic_load(&guess->entry->word), cpu, guess->store))
+		ct_ask(cpu, when, guess->store);
+}
+
+/* What instruction finds which line elsewhere. */
+static void ct_learn(unsigned cpu, uint64_t pc, struct ct_entry *e, bool store)
+{
+	struct ct_guess *guess = ct_guess_of(cpu, pc);
+	uint64_t bit;
+	_Atomic uint64_t *filter = ct_filter(pc, &bit);
+
+	guess->sure = guess->pc == pc && guess->entry == e;
+	guess->pc = pc;
+	guess->entry = e;
+	guess->store = store;
+	atomic_fetch_or_explicit(filter, bit, memory_order_relaxed);
+}
+
+/* The second vCPU has come to a line: from now on it takes time to get it. */
+static struct ct_when *ct_meet(struct ct_entry *e, uint64_t word)
+{
+	struct ct_when *when = ct_must(calloc(1, sizeof(*when)));
+
+	when->coming = -1;
+	when->entry = e;
+	ct_keep_only(when, CT_OWNER(word));
+	when->all = ct_whens;
+	ct_whens = when;
+	atomic_store(&e->when, when);
+	return when;
+}
+
+/*
+ * An access, before its line's state changes; `word` is what the state was.
+ * Returns whether this load takes the line exclusively.
+ */
+static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uint64_t pc,
+			    bool store)
+{
+	struct ct_pacer *pacer = &pacers[cpu];
+	struct ct_when *when = atomic_load_explicit(&e->when, memory_order_acquire);
+	const bool take = !store && machine.take && (word & CT_MODE) == CT_MODIFIED;
+	const bool free = askers[cpu].in_tick || askers[cpu].entry == e; /* or paid for */
+
+	if (when ? !ct_latency(when, word, cpu, store) : CT_OWNER(word) == cpu)
+		return false;
+	if (!askers[cpu].in_tick)
+		ct_learn(cpu, pc, e, store);
+	pthread_mutex_lock(&ct_arbiter);
+	when = atomic_load(&e->when);
+	if (!when)
+		when = ct_meet(e, word);
+	if (!free) { /* not foreseen */
+		const uint64_t now = atomic_load(&pacer->done);
+		const uint64_t free_at = atomic_load(&when->free_at);
+		const uint64_t start = now > free_at ? now : free_at;
+		const uint64_t arrives = ct_move(when, word, cpu, store, start);
+
+		askers[cpu].queued += start - now;
+		askers[cpu].stalled += askers[cpu].now_stalled = arrives - now;
+		atomic_store(&pacer->done, arrives);
+	}
+	if (store || take)
+		ct_keep_only(when, cpu);
+	else
+		atomic_fetch_or(&when->sharers[cpu / 64], 1ull << cpu % 64);
+	pthread_mutex_unlock(&ct_arbiter);
+	return take;
+}
+
+/* The same, when it has changed: what the access has waited for its line. */
+static inline uint64_t ct_clock_after(unsigned cpu, struct ct_entry *e)
+{
+	const uint64_t stalled = askers[cpu].now_stalled;
+
+	askers[cpu].now_stalled = 0;
+	askers[cpu].came = stalled;
+	if (askers[cpu].entry == e)
+		ct_taken(cpu);
+	return stalled;
+}
+
+/* A block of n instructions begins, `pauses` of them pauses: what they take. */
+static inline uint64_t ct_block_time(unsigned cpu, uint64_t n,
+				     uint64_t pauses)
+{
+	const unsigned other = ct_sibling(cpu);
+	uint64_t each = machine.instruction;
+
+	if (other != cpu && other < CT_CPUS && atomic_load(&pacers[other].running))
+		each = each * machine.smt / CT_PARTS;
+	if (askers[cpu].entry)
+		ct_taken(cpu); /* the instruction before had no use for it */
+	if (pauses)
+		askers[cpu].in_tick = false;
+	if (askers[cpu].in_tick) {
+		askers[cpu].ticks += n;
+		return 0;
+	}
+	return n * each + pauses * machine.pause;
+}
+
+static inline void ct_done(unsigned cpu)
+{
+	struct ct_asker *me = &askers[cpu];
+
+	if (me->n_done == me->max_done) {
+		me->max_done = me->max_done ? 2 * me->max_done : 64;
+		me->done = ct_must(realloc(me->done, me->max_done * sizeof(*me->done)));
+	}
+	me->done[me->n_done++] = atomic_load_explicit(&pacers[cpu].done, memory_order_relaxed);
+}
+
+/* Forget a region; nobody may be counting. */
+static void ct_clock_forget(void)
+{
+	while (ct_whens) {
+		struct ct_when *when = ct_whens;
+
+		ct_whens = when->all;
+		free(when);
+	}
+	ct_wanted = NULL;
+	ct_shake();
+	atomic_store(&ct_due, UINT64_MAX);
+	for (unsigned i = 0; i < CT_CPUS; i++) {
+		struct ct_asker *me = &askers[i];
+
+		free(me->guesses);
+		free(me->done);
+		*me = (struct ct_asker){ 0 };
+	}
+	memset((void *)ct_met, 0, sizeof(ct_met));
+}

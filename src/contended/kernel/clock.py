@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: MIT
+"""A case's kernels in virtual time: how fast they are on a machine with more CPUs than this one.
+
+The plugin (`csrc/qemu/clock.h`) keeps a clock for each vCPU: instructions take a time, and so does
+each cache line that comes from another CPU, by the distances of a machine of the simulators. The
+result is that of the real kernel's code and its real races, whatever the host does meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby, product
+from operator import add
+from pathlib import Path
+from typing import Any, Literal
+
+from contended import stats
+from contended.errors import UsageError, check_range
+from contended.kernel import build, c2c, source, variants
+from contended.kernel.make import Progress
+from contended.kernel.variants import GuestRun, Variant
+from contended.measure.results import number
+from contended.profile import plugin
+from contended.profile.coherence import Profile
+from contended.show.table import columns
+from contended.simulate import machines
+from contended.simulate.machines import MachineModel, Parameter
+from contended.simulate.workload import SMT
+
+MACHINE = "2x20-smt"
+CPUS = (1, 4, 16)
+MAX_CPUS = plugin.MAX_VCPUS - 1  # one is for the kernel's chores
+WINDOW_NS = 200.0
+DEADLINE_S = 900.0
+ESCAPED = 0.01  # escapes of the waits or operations, whichever are more, before a result is marked
+LINES = 24  # that are named, those waited for longest
+
+INSTRUCTION = (
+    0.2,
+    Parameter(
+        "assumed", "so that one process is about as fast as one of linuxf5fe24ef17b5's", 0.16, 0.25
+    ),
+)
+"""Nanoseconds for one, over the thousands of a system call."""
+REQUEST = (
+    0.4,
+    Parameter(
+        "assumed",
+        "the next request waits for an acknowledgement and one way to the owner",
+        0.3,
+        0.5,
+    ),
+)
+"""The part of a transfer for which a line that has come can be used before it goes."""
+CHANCE = 1  #: Who is next for a line is a matter of chance, not of who asked first.
+TAKE = 0  #: A load of a modified line leaves it shared.
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where operations wait: a function, what lies in the line, and what is of one operation."""
+
+    function: str
+    thing: str
+    ns: float
+    hitm: float  # accesses that found the line modified by another CPU
+    far: float  # of these, by one of another socket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """One region of one boot."""
+
+    variant: str
+    label: str  # which of the run's results this is; "" if there is one
+    machine: str
+    cpus: int
+    seed: int
+    window_ns: float
+    clock: Literal["region"]  # what keeps time: timers and sleep still follow the host's
+    ops: int
+    rates: tuple[float, ...]  # operations a second of each worker, while all of them work
+    ns: float  # from the region's begin to its last operation
+    together_ns: float  # of that, while all work; 0: never, and rates are of each one's own time
+    stalled_ns: float  # an operation's wait for lines; all these are of a worker
+    queued_ns: float  # of that, until they began to move
+    transfers: float  # lines that came from another CPU, an operation
+    escaped: float  # waits that were given up (see pace.h), of them all, or of operations if more
+    ticks: float  # the part of instructions that timer ticks were: they take no virtual time
+    places: tuple[Place, ...]  # the worst first
+
+    @property
+    def per_second(self) -> float:
+        """Operations a second, all workers together while all of them work."""
+        return sum(self.rates)
+
+    @property
+    def suspect(self) -> bool:
+        """Whether many waits were given up, or there was no time in which all worked."""
+        return self.escaped > ESCAPED or not self.together_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What `time` found, for all variants, numbers of CPUs and seeds."""
+
+    slug: str
+    run: str
+    args: Mapping[str, int | str]  # of the run's workload
+    found: tuple[Timed, ...]
+
+    @property
+    def regions(self) -> list[dict[str, Any]]:
+        """The regions as a record has them."""
+        return [{"per_second": each.per_second, **asdict(each)} for each in self.found]
+
+    def to_json(self) -> str:
+        """As JSON, with everything that the table leaves out."""
+        what = {"case": self.slug, "run": self.run, "args": dict(self.args)}
+        return json.dumps({**what, "results": self.regions}, indent=2) + "\n"
+
+    def __str__(self) -> str:
+        rows = [["variant", "", "CPUs", "operations/s", "waits", "lines", "where it waits"]]
+        for (variant, label, cpus), group in groupby(self.found, _of):
+            seeds = list(group)
+            rates = [each.per_second / 1e6 for each in seeds]
+            spread = f" ({number(min(rates), 3)} to {number(max(rates), 3)})"
+            mark = " !" if any(each.suspect for each in seeds) else ""
+            worst = max(seeds, key=lambda each: each.stalled_ns).places[:2]
+            rows.append(
+                [
+                    *(variant, label, f"{cpus}"),
+                    f"{number(stats.median(rates), 3)} M{spread if len(seeds) > 1 else ''}{mark}",
+                    f"{number(stats.median([each.stalled_ns for each in seeds]), 3)} ns",
+                    f"{stats.median([each.transfers for each in seeds]):.2f}",
+                    "; ".join(f"{p.function} {number(p.ns, 2)} ns ({p.thing})" for p in worst),
+                ]
+            )
+        first = self.found[0]
+        box = machines.get(first.machine)
+        head = (
+            f"{self.slug}, {self.run}, in virtual time on {box.title}; windows of "
+            f"{first.window_ns:g} ns. waits and lines: of an operation.\n"
+        )
+        if any(t.suspect for t in self.found):
+            head += (
+                f"! of the waits or operations more than {ESCAPED:.0%} were given up, or the "
+                "processes did not work at the same time: do not trust it\n"
+            )
+        return head + columns(rows)
+
+
+def _of(found: Timed) -> tuple[str, str, int]:
+    return found.variant, found.label, found.cpus
+
+
+def settings(box: MachineModel, seed: int) -> str:
+    """The plugin's `time=`: a machine's costs in picoseconds and thousandths, and its shape."""
+    c = box.costs
+    ns = (INSTRUCTION[0], c.rmw_hit, c.pause, c.core, c.near, c.cross, c.far, c.fill, c.share)
+    shape = box.sockets, box.cores, box.groups, box.threads
+    ps = [round(1000 * each) for each in (*ns, REQUEST[0])]
+    fields = [*ps, CHANCE, TAKE, round(1000 * SMT.value)]
+    return "+".join(map(str, [*fields, *shape, 1, seed]))
+
+
+def time(
+    slug: str,
+    *,
+    machine: str = MACHINE,
+    cpus: Sequence[int] = CPUS,
+    wanted: Sequence[str] | None = None,
+    run: str | None = None,
+    changed: Mapping[str, str] | None = None,
+    window_ns: float = WINDOW_NS,
+    seeds: int = 1,
+    source_path: Path | None = None,
+    progress: Progress | None = None,
+) -> Times:
+    """Time variants of a case: before and after, or all if it lacks these, or those `wanted`.
+
+    The run is the first with `profile = true` unless one is named; `changed` are parameters of its
+    workload, over its own. Each number of CPUs is as many processes, pinned to the first CPUs of
+    the machine as Linux numbers them, and one boot for each seed. Raises UsageError for more CPUs
+    than the machine has, an unknown machine, a window that is none, and for what the case lacks.
+    """
+    case, box = variants.load(slug), machines.get(machine)
+    for n in cpus:
+        check_range("--cpus", n, 1, min(box.cpus, MAX_CPUS))
+    check_range("--seeds", seeds, 1, 100)
+    if not 1 <= window_ns <= 100_000:
+        raise UsageError(f"a window of {window_ns:g} ns: give 1 to 100000")
+    how = c2c.choose_run(case, run)
+    how = replace(how, args={**how.args, **(changed or {})}, watch=())
+    chosen = c2c.choose_variants(case, wanted)
+    tree = source.find(source_path)
+    plan = list(product(chosen, sorted(set(cpus)), range(1, seeds + 1)))
+    found: list[Timed] = []
+    for at, (variant, n, seed) in enumerate(plan):
+        kernel = build.build(variant, how.config, tree, progress)
+        if progress:
+            progress(f"time {variant.name} on {n} CPUs", at, len(plan))
+        found += _timed(kernel, variant, how, box, n, seed, window_ns)
+    found.sort(key=lambda t: (chosen.index(case.variants[t.variant]), t.label, t.cpus, t.seed))
+    return Times(slug, how.name, how.args, tuple(found))
+
+
+def _timed(
+    kernel: build.Kernel,
+    variant: Variant,
+    run: GuestRun,
+    box: MachineModel,
+    cpus: int,
+    seed: int,
+    window_ns: float,
+) -> list[Timed]:
+    seen = c2c.profile_kernel(
+        kernel,
+        variant,
+        run,
+        vcpus=cpus,
+        quantum=round(window_ns * 1000),
+        time=settings(box, seed),
+        lines=LINES,
+        deadline_s=DEADLINE_S,
+    )
+    return [_measured(region, profile, box.name, cpus, seed, window_ns) for region, profile in seen]
+
+
+def _measured(
+    region: plugin.Region,
+    profile: Profile,
+    machine: str,
+    cpus: int,
+    seed: int,
+    window_ns: float,
+) -> Timed:
+    workers = [(cpu, cpu.clock) for cpu in region.cpus if cpu.ops > 1 and cpu.clock]
+    clocks = [clock for _, clock in workers]
+    begin, end, rates = _while_all_work([clock.done for clock in clocks])
+    waits = sum(clock.transfers + clock.fills for clock in clocks)
+    ops = region.ops
+    return Timed(
+        variant=profile.variant,
+        label=profile.label,
+        machine=machine,
+        cpus=cpus,
+        seed=seed,
+        window_ns=window_ns,
+        clock="region",
+        ops=ops,
+        rates=rates,
+        ns=max((clock.done[-1] for clock in clocks), default=0) / 1000,
+        together_ns=max(end - begin, 0) / 1000,
+        stalled_ns=sum(clock.stalled for clock in clocks) / ops / 1000,
+        queued_ns=sum(clock.queued for clock in clocks) / ops / 1000,
+        transfers=sum(clock.transfers for clock in clocks) / ops,
+        escaped=sum(cpu.escapes for cpu, _ in workers) / max(waits, ops),
+        ticks=sum(clock.ticks for clock in clocks)
+        / max(sum(cpu.instructions.total for cpu, _ in workers), 1),
+        places=_places(region, profile),
+    )
+
+
+def _while_all_work(done: Sequence[Sequence[int]]) -> tuple[int, int, tuple[float, ...]]:
+    """From the last one's first operation to the first one's last: picoseconds, and rates.
+
+    Who is lucky is through while others wait: each one's rate over its own time would be of a load
+    that is not there. Where they never work together there is nothing better.
+    """
+    begin, end = max((d[0] for d in done), default=0), min((d[-1] for d in done), default=0)
+    if end > begin:
+        counts = [sum(begin < at <= end for at in d) for d in done]
+        return begin, end, tuple(n / (end - begin) * 1e12 for n in counts)
+    return 0, 0, tuple((len(d) - 1) / (d[-1] - d[0]) * 1e12 for d in done)
+
+
+def _places(region: plugin.Region, profile: Profile) -> tuple[Place, ...]:
+    named = {
+        (line.address, site.offset, site.pc): (site.symbol, str(site.thing or "?"))
+        for line, site in profile.sites()
+    }
+    found: dict[tuple[str, str], list[int]] = {}
+    for site in region.sites:
+        where = region.lines[site.line].address, site.offset, site.pc
+        sums = found.setdefault(named[where], [0, 0, 0])
+        counts = site.stalled, site.hitm_loads + site.hitm_stores, site.far
+        sums[:] = map(add, sums, counts)
+    worst = sorted(found.items(), key=lambda item: -item[1][0])
+    ops = region.ops
+    return tuple(
+        Place(*name, ps / ops / 1000, hitm / ops, far / ops)
+        for name, (ps, hitm, far) in worst
+        if ps or hitm
+    )

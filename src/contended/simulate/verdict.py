@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""Whether what was predicted agrees with what was published: one rule for all, made not to flatter.
+
+A prediction is the range from the 5th to the 95th percentile of what came out, a published number
+its spread, or a point. They agree only if the ranges overlap, and that means something only if the
+prediction is narrow; so a model that allows everything holds nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Verdict = Literal["held", "consistent", "differs", "counted", "inconsistent", "cannot"]
+Kind = Literal["predicted", "fitted", "counted", "contradicted"]
+"""Of a row: its number was drawn; it went into a parameter; it is a count and has no spread; or
+the source itself contradicts it."""
+Range = tuple[float, float]
+
+NARROW = 2.0  # the ends of a prediction that can be held
+EXPONENT = 0.15  # a counted exponent is as near as this
+COUNT = 1.1  # and any other count as this, a factor
+SHOWN: dict[Verdict, str] = {
+    "held": "held",
+    "consistent": "consistent, says little",
+    "differs": "differs",
+    "counted": "counted",
+    "inconsistent": "source inconsistent",
+    "cannot": "cannot be shown here",
+}
+
+
+def judge(
+    ours: Range | None, published: Range, unit: str = "", kind: Kind = "predicted"
+) -> Verdict:
+    """The verdict over a range of ours, None where there is none, beside a published one.
+
+    Both are in the same unit; "%" is a change, and judged as the ratio that it is.
+    """
+    if kind == "contradicted":
+        return "inconsistent"
+    if ours is None:
+        return "cannot"
+    if kind == "counted":
+        low, high = published
+        if unit.startswith("exponent"):
+            low, high = low - EXPONENT, high + EXPONENT
+        else:
+            low, high = low / COUNT, high * COUNT
+        return "counted" if low <= ours[0] and ours[1] <= high else "differs"
+    if gap(ours, published, unit) > 1:
+        return "differs"
+    low, high = _plain(ours, unit)
+    if low == high == 0:  # nothing is nothing, and no skill
+        return "counted"
+    narrow = low > 0 and high <= NARROW * low
+    return "held" if narrow and kind != "fitted" else "consistent"
+
+
+def gap(ours: Range, published: Range, unit: str = "") -> float:
+    """By what factor two ranges miss each other: 1 if they overlap, infinite across zero."""
+    (_, high), (least, _) = sorted((_plain(ours, unit), _plain(published, unit)))
+    if least <= high:
+        return 1.0
+    return least / high if high > 0 else float("inf")
+
+
+def told(verdict: Verdict, factor: float = 1.0) -> str:
+    """A verdict in words; what differs, by what factor."""
+    if verdict != "differs" or not 1 < factor < float("inf"):
+        return SHOWN[verdict]
+    return f"{SHOWN[verdict]}, {factor:.3g} times"
+
+
+def _plain(ends: Range, unit: str) -> Range:
+    low, high = ends
+    return (1 + low / 100, 1 + high / 100) if unit == "%" else (low, high)

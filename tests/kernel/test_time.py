@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT
+"""`contended kernel time`: known answers on a real kernel, what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from contended import cli, stats
+from contended.kernel import build, c2c, clock, qemu, source, variants
+from contended.kernel.build import Kernel
+from contended.kernel.clock import Place, Timed, Times
+from contended.kernel.variants import GuestRun, Variant
+from contended.simulate import machines
+
+pytest_plugins = ("labfixtures",)
+
+BOX = machines.get("2x20-smt")
+WAY = BOX.costs.near
+BEFORE = Variant("test", "before", "as it is")
+
+
+def timed(
+    kernel: Kernel, workload: str, cpus: int, *, window_ns: float = 200, **args: str
+) -> Timed:
+    run = GuestRun("known", workload, args)
+    (found,) = clock._timed(kernel, BEFORE, run, BOX, cpus, 1, window_ns)
+    assert len(found.rates) == cpus
+    assert found.escaped < clock.ESCAPED
+    return found
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
+def test_own_lines_scale_and_cost_nothing(kernel: Kernel) -> None:
+    few, many = (timed(kernel, "c2c-validate", n, kind="padded", ops="4000") for n in (2, 16))
+    # the median: a page fault is long beside three instructions
+    assert stats.median(many.rates) == pytest.approx(stats.median(few.rates), rel=0.1)
+    for found in (few, many):
+        assert found.transfers < 0.1
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
+def test_a_turn_takes_two_ways(kernel: Kernel) -> None:
+    """Two processes by turns: each fetches the line to see its turn, and again to write."""
+    found = timed(kernel, "c2c-validate", 2, kind="pingpong", ops="1000")
+    turn_ns = 1e9 / found.per_second
+    # beside the ways: a few instructions, and up to a pause more until the turn is seen
+    assert 1.5 * WAY < turn_ns < 2 * WAY + 1.5 * BOX.costs.pause
+    assert 1.5 <= found.transfers <= 2.1
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
+def test_one_line_moves_once_at_a_time(kernel: Kernel) -> None:
+    """Whoever writes to it, and however many: the more there are, the longer each waits."""
+    few, many = (timed(kernel, "c2c-validate", n, kind="unpadded", ops="2000") for n in (2, 8))
+    for found in (few, many):
+        # in the time of a move, and of what its holder may use it for, nobody else has it
+        assert found.ns >= 0.9 * found.transfers * found.ops * WAY
+    assert many.stalled_ns > 3 * few.stalled_ns
+    assert max(many.rates) < 2 * min(many.rates), "chance, and not a CPU's number, says who is next"
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
+def test_two_windows_agree(kernel: Kernel) -> None:
+    rates = [
+        timed(kernel, "stat", 8, window_ns=window, ops="200").per_second for window in (100, 400)
+    ]
+    assert rates[0] == pytest.approx(rates[1], rel=0.15)
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
+def test_where_time_went_is_named(kernel: Kernel) -> None:
+    found = timed(kernel, "stat", 8, ops="200")
+    assert sum(place.ns for place in found.places) > 0.5 * found.stalled_ns
+    assert {"lockref_get_not_dead", "lockref_put_return"} & {p.function for p in found.places}
+    assert any("dentry" in place.thing for place in found.places)
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
+def test_a_pause_in_lockrefs_loop_costs_eight_processes_more_than_a_third(kernel: Kernel) -> None:
+    """As published (41 % at eight), of the same kernel with the pause and without."""
+    case = variants.load("will-it-scale")
+    paused = build.build(case.variants["pause"], "base", source.find())
+    rates = [timed(each, "fstat", 8, ops="60").per_second for each in (paused, kernel)]
+    assert rates[0] < rates[1] / 1.33
+
+
+def point(cpus: int, seed: int, rate: float, **more: object) -> Timed:
+    found = Timed(
+        variant="before",
+        label="",
+        machine="2x20-smt",
+        cpus=cpus,
+        seed=seed,
+        window_ns=200,
+        clock="region",
+        ops=100 * cpus,
+        rates=(rate / cpus,) * cpus,
+        ns=1000,
+        together_ns=900,
+        stalled_ns=50,
+        queued_ns=20,
+        transfers=1.5,
+        escaped=0,
+        ticks=0,
+        places=(Place("lockref_get", "struct dentry + 88: d_lockref", 40, 1.5, 0.5),),
+    )
+    return replace(found, **more)  # type: ignore[arg-type]
+
+
+def test_the_table_has_medians_spread_and_marks(tmp_path: Path) -> None:
+    rates = 1e6, 2e6, 4e6
+    found = Times(
+        "a-case", "runs", {"ops": 60}, tuple(point(4, seed, r) for seed, r in enumerate(rates))
+    )
+    text = str(found)
+    assert "2 M (1 to 4)" in text
+    assert "lockref_get 40 ns (struct dentry + 88: d_lockref)" in text
+    assert "80 CPUs, Cascade Lake; windows of 200 ns" in text
+    assert "!" not in text
+    doubtful = replace(found, found=(*found.found, point(8, 0, 1e6, escaped=0.02)))
+    assert "M !" in str(doubtful)
+    assert "do not trust" in str(doubtful)
+    kept = json.loads(found.to_json())
+    assert kept["args"] == {"ops": 60}
+    rows = kept["results"]
+    assert [row["per_second"] for row in rows] == pytest.approx(rates)
+    assert {row["clock"] for row in rows} == {"region"}
+
+
+def test_every_cpu_count_variant_and_seed_is_a_boot(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, int, int, float]] = []
+
+    def booted(_kernel: object, variant: Variant, run: GuestRun, *where: object) -> list[Timed]:
+        box, cpus, seed, window = where
+        assert box == machines.get("1x24")
+        assert run.args["ops"] == "7"
+        seen.append((variant.name, cpus, seed, window))  # type: ignore[arg-type]
+        return [point(cpus, seed, 1e6, variant=variant.name)]  # type: ignore[arg-type]
+
+    monkeypatch.setattr(source, "find", lambda *_: None)
+    monkeypatch.setattr(build, "build", lambda *_: None)
+    monkeypatch.setattr(clock, "_timed", booted)
+    found = clock.time(
+        "dentry-false-sharing",
+        machine="1x24",
+        cpus=[2, 1, 2],
+        changed={"ops": "7"},
+        window_ns=100,
+        seeds=2,
+    )
+    assert seen == [(v, n, s, 100) for v in ("before", "after") for n in (1, 2) for s in (1, 2)]
+    assert [(t.variant, t.cpus, t.seed) for t in found.found] == [each[:3] for each in seen]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--cpus", "81"], "1 to 80"),
+        (["--cpus", "0"], "1 to 80"),
+        (["--machine", "4x20-smt", "--cpus", "128"], "1 to 127"),
+        (["--machine", "9x9"], "no machine '9x9'"),
+        (["--window", "0"], "window of 0 ns"),
+        (["--window", "nan"], "window of nan ns"),
+        (["--seeds", "0"], "--seeds"),
+        (["--variants", "gone"], "no variant 'gone'"),
+        (["--run", "gone"], "no run 'gone'"),
+        (["--set", "ops"], "not like"),
+        (["--json", "/nowhere/x.json"], "/nowhere"),
+        (["--plot", "/nowhere/x.svg"], "/nowhere"),
+        (["--plot", "x.txt"], ".svg, .png or .pdf"),
+    ],
+)
+def test_bad_input_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    says: str,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("it began")
+
+    monkeypatch.setattr(build, "build", fail)
+    monkeypatch.setattr(c2c, "profile_kernel", fail)
+    try:
+        status = cli.main(["kernel", "time", "dentry-false-sharing", *arguments])
+    except SystemExit as ended:  # argparse
+        status = int(ended.code or 0)
+    assert status != 0
+    said = capsys.readouterr().err.strip()
+    assert says in said
+    assert len(said.splitlines()) == 1 or "usage" in said
+
+
+def test_a_qemu_that_dies_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object, **__: object) -> None:
+        raise qemu.LostVm("QEMU was killed: 80 vCPUs need more memory than there is")
+
+    monkeypatch.setattr(source, "find", lambda *_: None)
+    monkeypatch.setattr(build, "build", lambda *_: None)
+    monkeypatch.setattr(c2c, "profile_kernel", dies)
+    assert cli.main(["kernel", "time", "dentry-false-sharing", "--cpus", "80"]) != 0
+    assert "need more memory" in capsys.readouterr().err

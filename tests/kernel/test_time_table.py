@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""Virtual time beside a table that nobody here fitted to; the page says what the record says."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from contended import tree
+
+# Linux f5fe24ef17b5: operations a second by number of processes, with the pause and without
+SIZES = (1, 2, 8, 24, 48, 96)
+PUBLISHED = {
+    ("fstat", "pause"): (3_013_872, 4_284_687, 3_257_721, 2_239_819, 1_701_072, 1_269_157),
+    ("fstat", "no-pause"): (3_047_636, 4_400_421, 5_530_156, 5_466_127, 5_256_609, 6_649_326),
+    ("open", "pause"): (805_603, 1_054_980, 1_544_802, 1_191_064, 851_582, 609_481),
+    ("open", "no-pause"): (814_942, 1_054_781, 1_822_858, 2_199_665, 1_469_860, 1_427_170),
+}
+NEAR = 1.5
+
+
+def recorded() -> dict[tuple[str, str, int], float]:
+    found = {}
+    for run in ("fstat", "open"):
+        path = tree.home() / "results" / "will-it-scale" / f"time-{run}.json"
+        for row in json.loads(path.read_text())["results"]:
+            assert row["machine"] == "2x24-smt"
+            found[run, row["variant"], row["cpus"]] = row["per_second"]
+    return found
+
+
+def points() -> dict[tuple[str, str, int], tuple[float, float]]:
+    """By run, variant and processes: published, and in virtual time."""
+    ours = recorded()
+    return {
+        (*name, n): (rate, ours[*name, n])
+        for name, rates in PUBLISHED.items()
+        for n, rate in zip(SIZES, rates, strict=True)
+    }
+
+
+def near(a: float, b: float) -> bool:
+    return 1 / NEAR <= a / b <= NEAR
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return (tree.home() / "docs" / "coherence.md").read_text()
+
+
+def test_the_pages_table_is_the_record(page: str) -> None:
+    for (run, variant, n), (published, ours) in points().items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| {run}, {variant} |"))
+        cell = row.split("|")[2 + SIZES.index(n)].strip()
+        mark = "" if near(ours, published) else " ✗"
+        assert cell == f"{published / 1e6:.2f} → {ours / 1e6:.2f}{mark}"
+
+
+def test_the_page_counts_what_is_near(page: str) -> None:
+    good = sum(near(*pair) for pair in points().values())
+    said = re.search(r"\*\*(\d+) of the 24 points\*\*", page)
+    assert said
+    assert int(said[1]) == good
+
+
+def test_the_pause_costs_at_every_size_from_eight_on() -> None:
+    """The effect that the commit is about has the right sign."""
+    ours = recorded()
+    for run in ("fstat", "open"):
+        for n in SIZES[2:]:
+            assert ours[run, "no-pause", n] > ours[run, "pause", n]
+
+
+def test_more_processes_do_not_scale_one_line() -> None:
+    ours = recorded()
+    for n in SIZES[2:]:
+        assert ours["fstat", "no-pause", n] < 3 * ours["fstat", "no-pause", 1]

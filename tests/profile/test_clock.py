@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: MIT
+"""Virtual time in the plugin: what an access costs is what the machine says, to the picosecond.
+
+`tests/c/fake_qemu.c` plays one access after the other; each has an address of its own, so that
+none is foreseen, and what it costs is charged when it has happened.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ctools import C, compile_c
+
+from contended.profile import plugin
+
+# in the order of struct ct_machine; picoseconds, thousandths, and the shape: two sockets of two
+# cores, each core's last-level cache its own, without second threads
+COSTS = {
+    "instruction": 1000,
+    "rmw": 7000,
+    "pause": 45000,
+    "core": 8000,
+    "near": 50000,
+    "cross": 70000,
+    "far": 120000,
+    "fill": 80000,
+    "share": 10000,
+    "request": 0,
+    "chance": 0,
+    "take": 0,
+    "smt": 1500,
+    "sockets": 2,
+    "cores": 2,
+    "groups": 2,
+    "threads": 1,
+    "first": 0,
+    "seed": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(tmp_path_factory.mktemp("fake") / "fake_qemu", C / "fake_qemu.c", "-O2")
+
+
+def machine(**changed: int) -> str:
+    return "time=" + "+".join(str(value) for value in {**COSTS, **changed}.values())
+
+
+TICK = 0x9000
+
+
+def play(fake: Path, where: Path, lines: list[str], **changed: int) -> plugin.Region:
+    """Play a trace from the region's begin to its end."""
+    out = where / "report.json"
+    arguments = [f"out={out}", "quantum=1000000000", f"tick={TICK:#x}", machine(**changed)]
+    run = subprocess.run(
+        [str(fake), "trace", "4", "system", *arguments],
+        input="\n".join(["begin 0", *lines, "end 0"]),
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert run.returncode == 0, run.stderr
+    (region,) = plugin.parse(out.read_bytes()).regions
+    return region
+
+
+def cost(fake: Path, where: Path, before: list[str], access: str, **changed: int) -> int:
+    """What an access takes of its CPU's time beyond its instruction, in picoseconds."""
+    cpu = int(access.split()[1])
+    region = play(fake, where, [*before, f"op {cpu}", access, f"op {cpu}"], **changed)
+    clock = region.cpus[cpu].clock
+    assert clock is not None
+    return clock.done[-1] - clock.done[0] - 2 * COSTS["instruction"]
+
+
+MODIFIED = ["store 0 400 1000 8"]
+SHARED = [*MODIFIED, "load 1 500 1000 8"]
+
+
+@pytest.mark.parametrize(
+    ("before", "access", "ps"),
+    [
+        ([], "load 1 600 1000 8", 0),  # the first of the region
+        (MODIFIED, "load 0 600 1000 8", 0),
+        (MODIFIED, "atomic 0 600 1000", 7000),
+        (MODIFIED, "load 1 600 1000 8", 70_000),  # the other group of the socket
+        (MODIFIED, "store 1 600 1000 8", 70_000),
+        (MODIFIED, "load 2 600 1000 8", 120_000),  # the other socket
+        (MODIFIED, "atomic 2 600 1000", 120_000),  # its way has it in it
+        (SHARED, "load 1 600 1000 8", 0),
+        (SHARED, "load 3 600 1000 8", 80_000),  # one copy more
+        (SHARED, "store 0 600 1000 8", 70_000),  # the copy in CPU 1 goes
+        ([*SHARED, "load 2 501 1000 8"], "store 0 600 1000 8", 120_000),  # the farthest
+        ([*SHARED, "store 0 502 1000 8"], "store 0 600 1000 8", 0),
+        # CPU 2 had a copy once, and lost it
+        (
+            [*SHARED, "load 2 501 1000 8", "store 0 502 1000 8", "load 1 503 1000 8"],
+            "store 0 600 1000 8",
+            70_000,
+        ),
+        (MODIFIED, "load 1 600 2000 8", 0),  # another line
+        ([], "block 1 600 9", 8_000),  # a block of nine instructions is one of one, and eight
+    ],
+)
+def test_an_access_costs_what_the_machine_says(
+    fake: Path, tmp_path: Path, before: list[str], access: str, ps: int
+) -> None:
+    # long after what was before, so that no line is still on its way
+    cpu = access.split()[1]
+    later = [f"block {cpu} 700 16"] * 40
+    assert cost(fake, tmp_path, [*before, *later], access) == ps
+
+
+def test_a_line_from_the_other_socket_is_counted_as_far(fake: Path, tmp_path: Path) -> None:
+    near, far = "load 1 600 1000 8", "load 2 601 1000 8"
+    lines = [*MODIFIED, near, "store 0 401 1000 8", far, "store 3 602 1000 8"]
+    region = play(fake, tmp_path, lines)
+    sites = {site.pc: (site.hitm_loads + site.hitm_stores, site.far) for site in region.sites}
+    assert sites[0x600] == (1, 0)
+    assert sites[0x601] == (1, 1)
+    assert sites[0x602] == (0, 0)  # copies that go are no HITM
+
+
+def test_ways_follow_cores_groups_and_sockets(fake: Path, tmp_path: Path) -> None:
+    shapes: dict[int, Any] = {
+        8000: {"sockets": 1, "cores": 1, "groups": 1, "threads": 2},
+        50000: {"groups": 1},
+        70000: {},
+        120000: {"sockets": 4, "cores": 1, "groups": 1},
+    }
+    later = ["block 1 700 16"] * 40
+    for ps, shape in shapes.items():
+        found = cost(fake, tmp_path, [*MODIFIED, *later], "load 1 600 1000 8", smt=1000, **shape)
+        assert found == ps
+
+
+def test_a_line_that_is_on_its_way_comes_later(fake: Path, tmp_path: Path) -> None:
+    """CPU 2 takes it at once, and CPU 1 a moment later: it waits until CPU 2 has it, and more."""
+    lines = [*MODIFIED, "store 2 500 1000 8", "op 1", "store 1 600 1000 8", "op 1"]
+    region = play(fake, tmp_path, lines)
+    clock = region.cpus[1].clock
+    assert clock is not None
+    # CPU 2's instruction, its way, and the way from there; CPU 1 asked after two instructions
+    assert clock.stalled == 1000 + 120_000 + 120_000 - 2000
+    assert clock.queued == clock.stalled - 120_000
+    assert (clock.transfers, clock.fills) == (1, 0)
+    assert sum(site.stalled for site in region.sites) == clock.stalled + 120_000
+    # a holder that may use the line for half of its way keeps the next one waiting
+    held = play(fake, tmp_path, lines, request=500).cpus[1].clock
+    assert held is not None
+    assert held.stalled == clock.stalled + 60_000
+
+
+def test_readers_in_a_row_take_less_than_a_way_each(fake: Path, tmp_path: Path) -> None:
+    lines = [*SHARED, *["block 3 700 16"] * 40, *["block 2 700 16"] * 40]
+    region = play(fake, tmp_path, [*lines, "load 2 501 1000 8", "load 3 502 1000 8"])
+    third, fourth = region.cpus[2].clock, region.cpus[3].clock
+    assert third is not None
+    assert fourth is not None
+    assert (third.stalled, fourth.stalled) == (80_000, 90_000)
+    assert (third.fills, third.transfers) == (1, 0)
+
+
+def test_a_load_that_takes_the_line_leaves_nothing_to_do_for_the_store(
+    fake: Path, tmp_path: Path
+) -> None:
+    for take, ways in ((0, 2), (1, 1)):
+        lines = [*MODIFIED, "load 1 500 1000 8", *["block 1 700 16"] * 40, "store 1 600 1000 8"]
+        clock = play(fake, tmp_path, lines, take=take).cpus[1].clock
+        assert clock is not None
+        assert clock.stalled == ways * 70_000
+
+
+def test_a_busy_sibling_slows_a_core_down(fake: Path, tmp_path: Path) -> None:
+    """CPU 2 is CPU 0's other thread; it runs from its first block on."""
+    shape = {"sockets": 1, "cores": 2, "groups": 1, "threads": 2}
+    alone = cost(fake, tmp_path, [], "block 0 600 9", **shape)
+    beside = cost(fake, tmp_path, ["block 2 700 1"], "block 0 600 9", **shape)
+    # both operations' marks are slower, too
+    assert (alone, beside) == (8_000, 8_000 + 10 * 500)
+
+
+def test_a_timer_tick_takes_no_time_and_moves_its_lines(fake: Path, tmp_path: Path) -> None:
+    tick = [f"block 1 {TICK:x} 9", "atomic 1 500 1000", "load 1 501 3000 8", "iret 1 9100"]
+    later = ["block 1 700 16"] * 40
+    lines = [*MODIFIED, "store 2 400 3000 8", *later, "op 1", *tick, "op 1", "atomic 1 502 1000"]
+    clock = play(fake, tmp_path, [*lines, "op 1"]).cpus[1].clock
+    assert clock is not None
+    assert clock.ticks == 9 + 2 + 1
+    assert (clock.transfers, clock.fills, clock.stalled) == (0, 0, 0)
+    # of the operations between the first mark and the last: two marks, and an atomic on its line
+    assert clock.done[-1] - clock.done[0] == 2 * 1000 + 1000 + 7000
+
+
+def test_counts_are_the_same_with_time_and_without(fake: Path, tmp_path: Path) -> None:
+    lines = [*SHARED, "atomic 2 501 1000", "load 3 502 1000 8", "store 0 503 1000 8"]
+    timed = play(fake, tmp_path, lines)
+    out = tmp_path / "counted.json"
+    trace = "\n".join(["begin 0", *lines, "end 0"])
+    command = [str(fake), "trace", "4", "system", f"out={out}", "quantum=0"]
+    subprocess.run(command, input=trace, text=True, check=True, timeout=60)
+    (counted,) = plugin.parse(out.read_bytes()).regions
+    assert counted.lines == timed.lines
+    assert [c.hitm_stores for c in counted.cpus] == [c.hitm_stores for c in timed.cpus]
+    assert all(cpu.clock is None for cpu in counted.cpus)
+
+
+@pytest.mark.parametrize("window", [1000, 50_000])
+def test_who_asks_first_is_served_first_whatever_the_host_does(
+    fake: Path, tmp_path: Path, window: int
+) -> None:
+    """Four threads at once, on a host with fewer CPUs: no operation is lost, none stands still."""
+    out = tmp_path / "report.json"
+    command = [str(fake), "random", "4", "400", "1", f"out={out}", f"quantum={window}", machine()]
+    subprocess.run(command, check=True, timeout=120)
+    (region,) = plugin.parse(out.read_bytes()).regions
+    clocks = [cpu.clock for cpu in region.cpus if cpu.clock]
+    assert len(clocks) == 4
+    assert all(clock.done[-1] > clock.done[0] for clock in clocks)
+    moves = sum(clock.transfers for clock in clocks)
+    # a line moves once at a time, and never in less than the shortest way
+    assert max(clock.done[-1] for clock in clocks) >= moves * COSTS["cross"]
+    assert sum(cpu.escapes for cpu in region.cpus) <= 0.05 * moves
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("time=1+2+3", "19 numbers"),
+        (machine(instruction=0), "no such machine"),
+        (machine(cores=0), "no such machine"),
+        (machine(threads=3), "no such machine"),
+        (machine(chance=2), "no such machine"),
+        (machine() + "+1", "19 numbers"),
+        ("tick=soon", "give an address"),
+    ],
+)
+def test_what_is_no_machine_is_refused(
+    fake: Path, tmp_path: Path, argument: str, says: str
+) -> None:
+    command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "quantum=10", argument]
+    run = subprocess.run(command, input="", text=True, capture_output=True, check=False, timeout=20)
+    assert run.returncode != 0
+    assert says in run.stderr
+
+
+def test_time_needs_a_window(fake: Path, tmp_path: Path) -> None:
+    command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "quantum=0", machine()]
+    run = subprocess.run(command, input="", text=True, capture_output=True, check=False, timeout=20)
+    assert run.returncode != 0
+    assert "time needs a quantum" in run.stderr
