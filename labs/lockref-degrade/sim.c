@@ -6,11 +6,12 @@
  *
  * One call, and others who act just before the access number WHEN (looks and
  * swaps are accesses, counted from 1) or, if WHEN is "line", while the call
- * stands in line for the lock:
+ * stands in line for the lock; 0 is before the call:
  *
  *   hold   somebody takes the lock        pass   the holder leaves, another comes
  *   drop   the holder leaves              dead   the object dies
  *   +N -N  somebody changes the count, by swap or under the lock
+ *   @N     N tickets have been drawn, and given back, before
  *
  *   sim cpus CPUS OPS LOOKS TURNS EVERY HOLD SEED
  *
@@ -24,16 +25,21 @@
  *
  * Each line of the standard input is a call of one of the two kinds above,
  * made in a process of its own; one line is printed for each.
+ *
+ * The lockref that lockref.c is given is a handle: there is no memory behind
+ * it, and our own variables are where no address of its code or ours leads.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "lockref.h"
 
+#define HIDDEN static _Thread_local
 #define MAX_CPUS 64
 #define STACK 65536
 #define PHASES 3
@@ -41,13 +47,10 @@
 #define MAX_WORDS 200
 #define ENDLESS 20000000 /* accesses */
 
-struct lockref {
-	uint64_t word;
-};
-
-static struct lockref shared;
-static uint64_t accesses, looks, failed, swaps, locks, before_lock;
-static char fault[200];
+HIDDEN struct lockref *handle;
+HIDDEN uint64_t word; /* the lockref */
+HIDDEN uint64_t accesses, looks, failed, swaps, locks, before_lock;
+HIDDEN char fault[200];
 
 static void wrong(const char *what)
 {
@@ -57,20 +60,20 @@ static void wrong(const char *what)
 
 /* --- A script --------------------------------------------------------------- */
 
-static char **events;
-static int n_events;
-static bool scripted;
+HIDDEN char **events;
+HIDDEN int n_events;
+HIDDEN bool scripted;
 
 static void draw_ticket(void)
 {
-	const uint64_t next = (shared.word >> 16 & 0xffff) + 1;
+	const uint64_t next = (word >> 16 & 0xffff) + 1;
 
-	shared.word = (shared.word & ~0xffff0000ull) | (next & 0xffff) << 16;
+	word = (word & ~0xffff0000ull) | (next & 0xffff) << 16;
 }
 
 static void next_turn(void)
 {
-	shared.word = (shared.word & ~0xffffull) | (uint16_t)(shared.word + 1);
+	word = (word & ~0xffffull) | (uint16_t)(word + 1);
 }
 
 static void act(const char *what)
@@ -79,11 +82,13 @@ static void act(const char *what)
 		draw_ticket();
 	if (!strcmp(what, "drop") || !strcmp(what, "pass"))
 		next_turn();
+	if (what[0] == '@')
+		word = with_count((uint16_t)atoi(what + 1) * 0x10001ull, count_of(word));
 	if (!strcmp(what, "dead"))
-		shared.word = with_count(shared.word, -128);
+		word = with_count(word, -128);
 	if (what[0] == '+' || what[0] == '-')
-		shared.word = with_count(shared.word,
-					 count_of(shared.word) + atoi(what));
+		word = with_count(word,
+					 count_of(word) + atoi(what));
 }
 
 static void others_act(const char *when)
@@ -107,12 +112,12 @@ struct cpu {
 	int phase;
 };
 
-static struct cpu cpus[MAX_CPUS], *now;
-static ucontext_t scheduler;
-static int n_cpus, ops, every, hold;
-static struct patience patience;
-static uint64_t random_state;
-static uint64_t phase_locks[PHASES], phase_refs[PHASES], strangers;
+HIDDEN struct cpu cpus[MAX_CPUS], *now;
+HIDDEN ucontext_t scheduler;
+HIDDEN int n_cpus, ops, every, hold;
+HIDDEN struct patience patience;
+HIDDEN uint64_t random_state;
+HIDDEN uint64_t phase_locks[PHASES], phase_refs[PHASES], strangers;
 
 /* Everybody's accesses are in one order, and here somebody else may be next. */
 static void step(void)
@@ -149,34 +154,46 @@ static void too_many(void)
 	exit(0);
 }
 
+static void known(const struct lockref *ref)
+{
+	if (ref == handle)
+		return;
+	wrong("something was taken for the lockref that is not");
+	report(false);
+	exit(0);
+}
+
 uint64_t look(struct lockref *ref)
 {
+	known(ref);
 	step();
 	looks++;
 	too_many();
-	return ref->word;
+	return word;
 }
 
 bool swap(struct lockref *ref, uint64_t *seen, uint64_t new)
 {
+	known(ref);
 	step();
 	too_many();
 	if (is_locked(*seen))
 		wrong("a swap changed a word that said: somebody holds the lock");
 	if ((uint32_t)*seen != (uint32_t)new)
 		wrong("a swap changed the lock's half of the word");
-	if (ref->word != *seen) {
-		*seen = ref->word;
+	if (word != *seen) {
+		*seen = word;
 		failed++;
 		return false;
 	}
-	ref->word = new;
+	word = new;
 	swaps++;
 	return true;
 }
 
 void take_lock(struct lockref *ref)
 {
+	known(ref);
 	if (now->holds) {
 		wrong("take_lock() by who holds the lock already: it would wait for ever");
 		report(false);
@@ -185,25 +202,26 @@ void take_lock(struct lockref *ref)
 	if (!locks++)
 		before_lock = looks + failed;
 	if (scripted) {
-		now->ticket = (uint16_t)(ref->word >> 16);
+		now->ticket = (uint16_t)(word >> 16);
 		draw_ticket();
 		others_act("line");
-		ref->word = (ref->word & ~0xffffull) | now->ticket;
+		word = (word & ~0xffffull) | now->ticket;
 	} else {
 		phase_locks[now->phase]++;
 		step();
-		now->ticket = (uint16_t)(ref->word >> 16);
+		now->ticket = (uint16_t)(word >> 16);
 		draw_ticket();
 		do {
 			step();
 			too_many();
-		} while (turn_of(ref->word) != now->ticket);
+		} while (turn_of(word) != now->ticket);
 	}
 	now->holds = true;
 }
 
 void drop_lock(struct lockref *ref)
 {
+	known(ref);
 	if (!now->holds) {
 		wrong("drop_lock() by somebody who does not hold the lock");
 		return;
@@ -211,17 +229,17 @@ void drop_lock(struct lockref *ref)
 	if (!scripted)
 		step();
 	now->holds = false;
-	(void)ref;
 	next_turn();
 }
 
 void set_count(struct lockref *ref, int32_t count)
 {
+	known(ref);
 	if (!now->holds)
 		wrong("set_count() by somebody who does not hold the lock");
 	if (!scripted)
 		step();
-	ref->word = with_count(ref->word, count);
+	word = with_count(word, count);
 }
 
 /* --- The two modes ---------------------------------------------------------- */
@@ -233,7 +251,7 @@ static void report(bool result)
 	       "\"before_lock\": %llu, \"refs\": [%llu, %llu, %llu], "
 	       "\"locked\": [%llu, %llu, %llu], \"strangers\": %llu, "
 	       "\"fault\": \"%s\"}\n",
-	       result ? "true" : "false", count_of(shared.word),
+	       result ? "true" : "false", count_of(word),
 	       now && now->holds ? "true" : "false", (unsigned long long)looks,
 	       (unsigned long long)failed, (unsigned long long)swaps,
 	       (unsigned long long)locks, (unsigned long long)before_lock,
@@ -246,12 +264,12 @@ static void report(bool result)
 
 static void visit(struct cpu *cpu)
 {
-	take_lock(&shared);
+	take_lock(handle);
 	phase_locks[cpu->phase]--; /* its own wish, not a reference's */
 	strangers++;
 	for (int i = 0; i < hold; i++)
 		step();
-	drop_lock(&shared);
+	drop_lock(handle);
 }
 
 static void life(void)
@@ -260,16 +278,16 @@ static void life(void)
 
 	for (cpu->phase = 0; cpu->phase < PHASES; cpu->phase++)
 		for (int i = 1; i <= ops; i++) {
-			if (!ref_get(&shared, patience))
+			if (!ref_get(handle, patience))
 				wrong("ref_get() refused a live object");
-			if (!ref_put(&shared, patience)) {
+			if (!ref_put(handle, patience)) {
 				wrong("ref_put() took a reference for the last one");
 				if (cpu->holds)
-					drop_lock(&shared);
+					drop_lock(handle);
 			}
 			if (cpu->holds) {
 				wrong("a call returned with the lock held");
-				drop_lock(&shared);
+				drop_lock(handle);
 			}
 			phase_refs[cpu->phase] += 2;
 			if (cpu->phase == 1 && i % every == 0)
@@ -296,7 +314,7 @@ static int run_cpus(void)
 {
 	int left = n_cpus;
 
-	shared.word = with_count(0, 1);
+	word = with_count(0, 1);
 	for (int i = 0; i < n_cpus; i++)
 		if (start(&cpus[i]))
 			return 1;
@@ -307,9 +325,9 @@ static int run_cpus(void)
 		swapcontext(&scheduler, &now->context);
 		left -= now->finished;
 	}
-	if (count_of(shared.word) != 1)
+	if (count_of(word) != 1)
 		wrong("references were lost: the count does not come back to 1");
-	if (is_locked(shared.word))
+	if (is_locked(word))
 		wrong("the lock was never given back");
 	now = NULL;
 	report(true);
@@ -321,14 +339,18 @@ static int run_script(const char *call, int count)
 	static struct cpu caller;
 
 	now = &caller;
-	shared.word = with_count(0, count);
-	report(!strcmp(call, "get") ? ref_get(&shared, patience) :
-				      ref_put(&shared, patience));
+	word = with_count(0, count);
+	others_act("0");
+	report(!strcmp(call, "get") ? ref_get(handle, patience) :
+				      ref_put(handle, patience));
 	return 0;
 }
 
 static int run_one(int argc, char **argv)
 {
+	handle = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (handle == MAP_FAILED)
+		return 1;
 	if (argc >= 5 && !strcmp(argv[0], "script")) {
 		scripted = true;
 		patience = (struct patience){ atoi(argv[3]), atoi(argv[4]) };

@@ -4,10 +4,11 @@
  *
  *   count fill N SIZE newest|oldest|random LIMIT SEED
  *       N areas of SIZE units, then all of them are freed in that order.
- *   count holes N first|last LIMIT SEED
+ *   count holes N first|last LIMIT SEED [TIMES]
  *       N areas of two units and N/4 of four. The four units are freed, and
  *       every other one of the two, the longer ones first or last. Then N/4
  *       areas of four units are allocated, for which most holes are too short.
+ *       With TIMES all of them are so many times as long.
  *   count mixed OPS UNITS LONGEST LIMIT SEED
  *       OPS allocations and frees as they come, of areas of 1 to LONGEST units.
  *   count refuse N LIMIT SEED
@@ -16,28 +17,39 @@
  * Each answer is compared with a plain record of what is in use. Whoever needs
  * more than LIMIT words in all is stopped. At the end everything is free, and
  * the whole chunk must be there as one area.
+ *
+ * The chunk that areas.c is given is a handle: there is no memory behind it.
+ * areas.c runs on a small stack that is wiped before each call, so nothing can
+ * be remembered there; and our own variables are where no address of its code
+ * or of ours leads.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
 
 #include "areas.h"
 
+#define HIDDEN static _Thread_local
+#ifdef __SANITIZE_ADDRESS__
+#define STACK (1 << 20) /* its own functions take more */
+#else
+#define STACK 65536
+#endif
+#define WIPED 60000 /* the rest is for our own few calls */
+
 enum { INIT, ALLOC, FREE, KINDS };
 
-struct chunk {
-	uint32_t units, words;
-	uint32_t *word;
-};
-
-static struct chunk chunk;
-static uint32_t *length_at; /* of the area in use that begins there, or 0 */
-static uint8_t *in_use;
-static uint32_t *live; /* where the areas in use begin, in no order */
-static uint32_t n_live;
-static uint64_t steps[KINDS], calls[KINDS], limit;
-static int kind;
-static uint64_t random_state;
+HIDDEN struct chunk *handle;
+HIDDEN uint32_t units, words, *notebook;
+HIDDEN uint32_t *length_at; /* of the area in use that begins there, or 0 */
+HIDDEN uint8_t *in_use;
+HIDDEN uint32_t *live; /* where the areas in use begin, in no order */
+HIDDEN uint32_t n_live;
+HIDDEN uint64_t steps[KINDS], calls[KINDS], limit;
+HIDDEN int kind;
+HIDDEN uint64_t random_state;
 
 static void end(const char *fault)
 {
@@ -54,7 +66,7 @@ static void end(const char *fault)
 
 static void count_one(struct chunk *c, uint32_t word)
 {
-	if (c != &chunk || word >= chunk.words)
+	if (c != handle || word >= words)
 		end("a word was asked for that the chunk does not have");
 	if (++steps[kind] > limit)
 		end("too many words were looked at or written");
@@ -62,19 +74,21 @@ static void count_one(struct chunk *c, uint32_t word)
 
 uint32_t units_of(struct chunk *c)
 {
-	return c->units;
+	if (c != handle)
+		end("something was taken for the chunk that is not");
+	return units;
 }
 
 uint32_t peek(struct chunk *c, uint32_t word)
 {
 	count_one(c, word);
-	return c->word[word];
+	return notebook[word];
 }
 
 void poke(struct chunk *c, uint32_t word, uint32_t value)
 {
 	count_one(c, word);
-	c->word[word] = value;
+	notebook[word] = value;
 }
 
 /* --- The record ------------------------------------------------------------- */
@@ -87,20 +101,31 @@ static uint32_t draw(uint32_t below)
 	return (uint32_t)(random_state % below);
 }
 
-static void begin(uint32_t units)
+/* What a call has left on the stack, the next one must not find. */
+static __attribute__((noinline)) void wipe(void)
 {
-	chunk.units = units;
-	chunk.words = WORDS_BEFORE + WORDS_PER_UNIT * units;
-	chunk.word = calloc(chunk.words, sizeof(chunk.word[0]));
+	volatile uint64_t below[WIPED / sizeof(uint64_t)];
+
+	for (size_t i = 0; i < WIPED / sizeof(below[0]); i++)
+		below[i] = 0; /* no memset(): it may have to be looked up, below this */
+}
+
+static void begin(uint32_t n)
+{
+	units = n;
+	words = WORDS_BEFORE + WORDS_PER_UNIT * units;
+	handle = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	notebook = calloc(words, sizeof(notebook[0]));
 	length_at = calloc(units + 1, sizeof(length_at[0]));
 	in_use = calloc(units + 1, 1);
 	live = calloc(2 * (size_t)units + 1, sizeof(live[0]));
-	if (!chunk.word || !length_at || !in_use || !live) {
+	if (handle == MAP_FAILED || !notebook || !length_at || !in_use || !live) {
 		fprintf(stderr, "out of memory\n");
 		exit(1);
 	}
 	kind = INIT;
-	area_init(&chunk);
+	wipe();
+	area_init(handle);
 }
 
 /* Is there a free run of that length? Units are looked at once for each call. */
@@ -108,7 +133,7 @@ static int fits(uint32_t n)
 {
 	uint32_t run = 0;
 
-	for (uint32_t i = 0; i < chunk.units && run < n; i++)
+	for (uint32_t i = 0; i < units && run < n; i++)
 		run = in_use[i] ? 0 : run + 1;
 	return n > 0 && run >= n;
 }
@@ -120,7 +145,8 @@ static int allocate(uint32_t n)
 
 	kind = ALLOC;
 	calls[ALLOC]++;
-	at = area_alloc(&chunk, n);
+	wipe();
+	at = area_alloc(handle, n);
 	if (at < 0) {
 		if (fits(n))
 			end("an allocation failed although enough units in a row are free");
@@ -128,7 +154,7 @@ static int allocate(uint32_t n)
 	}
 	if (n == 0)
 		end("an area of no units was allocated");
-	if (at + n > chunk.units)
+	if (at + n > units)
 		end("an area does not lie in the chunk");
 	for (uint32_t i = 0; i < n; i++)
 		if (in_use[at + i]++)
@@ -144,7 +170,8 @@ static void release(uint32_t at)
 
 	kind = FREE;
 	calls[FREE]++;
-	if (area_free(&chunk, at) != n)
+	wipe();
+	if (area_free(handle, at) != n)
 		end("area_free() did not return the length of the area");
 	length_at[at] = 0;
 	memset(in_use + at, 0, n);
@@ -162,7 +189,8 @@ static void refuse(uint32_t at)
 {
 	kind = FREE;
 	calls[FREE]++;
-	if (area_free(&chunk, at) != 0)
+	wipe();
+	if (area_free(handle, at) != 0)
 		end("area_free() freed what is no area in use");
 }
 
@@ -184,7 +212,7 @@ static void finish(void)
 
 	memcpy(before, steps, sizeof(before));
 	memcpy(called, calls, sizeof(called));
-	if (n_live == 0 && !allocate(chunk.units))
+	if (n_live == 0 && !allocate(units))
 		end("all areas are free, and they are not one");
 	memcpy(steps, before, sizeof(before));
 	memcpy(calls, called, sizeof(called));
@@ -207,29 +235,29 @@ static void make_holes(uint32_t length, uint32_t every)
 {
 	uint32_t seen = 0;
 
-	for (uint32_t at = 0; at < chunk.units; at++)
+	for (uint32_t at = 0; at < units; at++)
 		if (length_at[at] == length && seen++ % every == 0)
 			release(at);
 }
 
-static void holes(uint32_t n, const char *longer)
+static void holes(uint32_t n, const char *longer, uint32_t times)
 {
-	begin(2 * n + n / 4 * 5);
+	begin(2 * times * n + n / 4 * (4 * times + 1));
 	for (uint32_t i = 0; i < n; i++)
-		allocate(2);
+		allocate(2 * times);
 	for (uint32_t i = 0; i < n / 4; i++) {
-		allocate(4);
+		allocate(4 * times);
 		allocate(1); /* or they would become one when they are freed */
 	}
 	if (!strcmp(longer, "first"))
-		make_holes(4, 1);
-	make_holes(2, 2);
+		make_holes(4 * times, 1);
+	make_holes(2 * times, 2);
 	if (strcmp(longer, "first") != 0)
-		make_holes(4, 1);
+		make_holes(4 * times, 1);
 	for (uint32_t i = 0; i < n / 4; i++)
-		allocate(4);
+		allocate(4 * times);
 	n_live = 0;
-	for (uint32_t at = 0; at < chunk.units; at++)
+	for (uint32_t at = 0; at < units; at++)
 		if (length_at[at])
 			live[n_live++] = at;
 	give_all_back("random");
@@ -272,12 +300,14 @@ static void refusals(uint32_t n)
 		refuse(last);     /* twice */
 		refuse(last + 1); /* in what is free now */
 	}
-	refuse(chunk.units);
-	refuse(chunk.units + 12345);
+	refuse(units);
+	refuse(units + 12345);
 	refuse(UINT32_MAX);
+	refuse(1u << 30); /* its words' numbers, times four, begin again */
 	if (allocate(0))
 		end("an area of no units was allocated");
-	if (allocate(chunk.units) || allocate(chunk.units + 1) || allocate(UINT32_MAX))
+	if (allocate(units) || allocate(units + 1) || allocate(1u << 31) ||
+	    allocate(UINT32_MAX))
 		end("an area was allocated that is longer than what is free");
 	give_all_back("random");
 	refuse(last);
@@ -290,7 +320,7 @@ static uint32_t number(const char *text)
 	return (uint32_t)strtoul(text, NULL, 10);
 }
 
-int main(int argc, char **argv)
+static void run(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 	const int needed = !strcmp(what, "fill")  ? 7 :
@@ -298,9 +328,9 @@ int main(int argc, char **argv)
 			   !strcmp(what, "holes") ? 6 :
 			   !strcmp(what, "refuse") ? 5 : 0;
 
-	if (argc != needed) {
+	if (argc != needed && !(needed == 6 && argc == 7)) {
 		fprintf(stderr, "usage: see the comment at the top of count.c\n");
-		return 2;
+		exit(2);
 	}
 	limit = strtoull(argv[needed - 2], NULL, 10);
 	random_state = strtoull(argv[needed - 1], NULL, 10) | 1;
@@ -309,6 +339,20 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "mixed"))
 		mixed(number(argv[2]), number(argv[3]), number(argv[4]));
 	if (!strcmp(what, "holes"))
-		holes(number(argv[2]), argv[3]);
+		holes(number(argv[2]), argv[3], argc > 6 ? number(argv[6]) : 1);
 	refusals(number(argv[2]));
+}
+
+int main(int argc, char **argv)
+{
+	static ucontext_t inside, outside;
+	char *stack = mmap(NULL, 2 * STACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (stack == MAP_FAILED || mprotect(stack + STACK, STACK, PROT_READ | PROT_WRITE) ||
+	    getcontext(&inside))
+		return 1;
+	inside.uc_stack.ss_sp = stack + STACK;
+	inside.uc_stack.ss_size = STACK;
+	makecontext(&inside, (void (*)(void))run, 2, argc, argv);
+	return swapcontext(&outside, &inside);
 }

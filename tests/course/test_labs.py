@@ -28,13 +28,24 @@ def _is_patch(slug: str) -> bool:
     return lab.load(tree.home() / "labs" / slug).kind == "patch"
 
 
+#: Of the patch labs, where one grade takes minutes; `make labs` proves all of them.
+PROVED = {
+    "umount-grace-period": ("solution", "stub", "leaks"),
+    "open-creat-unlazy": ("solution", "stub", "another-line"),
+}
+
+
 def submissions() -> list[tuple[str, str]]:
     """The names of each lab's known submissions; grading needs a fixture, collecting does not."""
     found = []
     for slug in LABS:
         folder = tree.home() / "labs" / slug
         wrong = sorted(path.parent.name for path in folder.glob("wrong/*/expected.toml"))
-        found += [(slug, name) for name in ("solution", "stub", *wrong)]
+        right = sorted(path.stem for path in folder.glob("private/right/*.patch"))
+        known = ("solution", "stub", *right, *wrong)
+        chosen = PROVED.get(slug, known)
+        assert set(chosen) <= set(known), f"{slug}: no submission of that name"
+        found += [(slug, name) for name in chosen]
     return found
 
 

@@ -131,6 +131,21 @@ def test_an_outcome_without_an_expectation_is_the_labs_mistake() -> None:
         patches._of_runs(_found([]), ["opens"])
 
 
+def test_a_panic_of_one_run_is_that_runs_and_a_kernel_boots_that_ever_did() -> None:
+    def boot(run: str, config: str, failed: str) -> record.BootRecord:
+        return record.BootRecord(
+            variant="submission", run=run, config=config, workload=run, args={}, cmdline="",
+            vcpus=1, icount=False, repeat=0, accel="tcg", build_id="", results=[], checks=[],
+            failed=failed, splats=[], excerpt="", boot_s=1.0, wall_s=1.0,
+        )  # fmt: skip
+
+    found = _found([])
+    found.boots.extend([boot("one", "debug", ""), boot("two", "debug", "panic: oops")])
+    assert not patches._boots(found).reason
+    found.boots.append(boot("two", "base", "panic: oops"))
+    assert "the workload two (config base)" in patches._boots(found).reason
+
+
 def _found(of: list[record.OutcomeRecord]) -> record.KernelRun:
     from dataclasses import fields
 

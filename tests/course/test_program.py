@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,18 @@ def test_what_the_lab_asks_for_is_allowed(counting: Lab) -> None:
         ("#include <stdio.h>\nvoid count(int n) { (void)n; }\n", "#include <stdio.h>"),
         ('#define H "/etc/passwd"\n#include H\nvoid count(int n) { (void)n; }\n', "#include H"),
         ('%:include "/etc/passwd"\nvoid count(int n) { (void)n; }\n', "#include"),
+        ("#include_next <stdio.h>\nvoid count(int n) { (void)n; }\n", "#include <stdio.h>"),
+        ("#import <stdio.h>\nvoid count(int n) { (void)n; }\n", "#include <stdio.h>"),
+        (
+            'static const char *const a = "/*";\n#include <stdio.h>\n'
+            'static const char *const b = "*/";\nvoid count(int n) { (void)n; (void)(a < b); }\n',
+            r"#include of .*/stdio\.h",
+        ),
+        (
+            'static const char *const a = "/*";\n#line 1 "tick.h"\n'
+            'static const char *const b = "*/";\nvoid count(int n) { (void)n; (void)(a < b); }\n',
+            "#line",
+        ),
         ('#line 1 "tick.h"\nvoid count(int n) { (void)n; }\n', "#line"),
         ('# 1 "tick.h"\nvoid count(int n) { (void)n; }\n', "#line"),
         (
@@ -95,10 +109,23 @@ def test_what_could_cheat_is_refused(counting: Lab, text: str, what: str) -> Non
         check(counting, text)
 
 
+def test_what_macros_unfold_to_does_not_hold_up_the_others(
+    counting: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = replace(program._COMPILING, cpu_s=2)
+    monkeypatch.setattr(program, "_COMPILING", short)
+    tens = "".join(f"#define M{i + 1}(x) {f'M{i}(x) ' * 10}\n" for i in range(12))
+    bomb = f"#define M0(x) x = x * 3 + 1;\n{tens}" + "void count(int n) { M12(n) }\n"
+    start = time.monotonic()
+    with pytest.raises(
+        CodeError, match=r"does not compile: .*(of CPU time|printed more than|memory)"
+    ):
+        check(counting, bomb)
+    assert time.monotonic() - start < 20
+
+
 def test_data_outside_of_functions_can_be_forbidden(toys: Path) -> None:
     rules = CRules(exports=("count",), imports=("tick",), static_data=False)
-    from dataclasses import replace
-
     about = replace(lab.load(toys / "labs" / "counting"), c=rules)
     check(about, GOOD + "static const int table[3] = {1, 2, 3};\nint count_of(void);\n")
     for data in ("static int kept;", "static _Thread_local int kept;", "static int kept = 1;"):

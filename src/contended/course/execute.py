@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from nbclient.exceptions import DeadKernelError
 
+from contended import child
 from contended.course import ask, lab, notebook, release, sandbox, submission
 from contended.course.grades import Verdict
 from contended.course.lab import Lab
@@ -48,8 +48,12 @@ class Tests(Execute):  # type: ignore[misc]
         self, book: Any, about: Lab, taken: Taken, resources: Any, *, unsafe: bool = False
     ) -> tuple[Any, Any]:
         """Execute a notebook among a clean copy of what comes with the lab."""
-        with tempfile.TemporaryDirectory(prefix="contended-judge-") as scratch:
-            place = Path(scratch)
+        with (
+            child.scratch() as place,
+            child.jupyter_sockets() as manager,
+        ):
+            # Submissions are graded side by side, each by a kernel of its own.
+            self.config.KernelManager.update(manager)
             material = dict(release.material(about))
             # Student code finds no files of its own: those are compiled, not read.
             given = {n: c for n, c in material.items() if "/" not in n and n not in about.files}

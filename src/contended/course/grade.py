@@ -16,7 +16,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -33,7 +32,7 @@ from contended.course.submission import Taken
 from contended.errors import ContendedError, UsageError
 from contended.records import Record
 
-RECIPE = 1  # raised when all must be graded anew although nobody's work has changed
+RECIPE = 2  # raised when all must be graded anew although nobody's work has changed
 
 # A patch may have to wait for somebody else's build of the same tree; what it does itself is
 # bounded by the deadlines of its boots and the CPU time of its compilers.
@@ -242,8 +241,7 @@ def _end_all(kind: type[BaseException] | None, *_: object) -> None:
 
 def in_process(text: str, deadline_s: float) -> Graded:
     """Grade a task in a process of its own; whatever happens to that process is the answer."""
-    with tempfile.TemporaryDirectory(prefix="contended-grade-") as scratch:
-        place = Path(scratch)
+    with child.scratch() as place:
         (place / "task.json").write_text(text)
         log = place / "log"
         with log.open("wb") as stream:
@@ -253,7 +251,7 @@ def in_process(text: str, deadline_s: float) -> Graded:
                 stdout=stream,
                 stderr=stream,
                 start_new_session=True,
-                env={**child.environment(), "TMPDIR": scratch},
+                env={**child.environment(), "TMPDIR": str(place)},
             )
         _running.add(process)
         late = True
@@ -300,8 +298,7 @@ def one(about: Lab, taken: Taken, *, student: str, unsafe: bool) -> Grade:
 def main(argv: list[str]) -> int:
     """Grade what TASK.json says, and write grade.json beside it."""
     # Told to end, end in order: kernels and machines go with the blocks that started them.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    child.die_with_parent(signal.SIGTERM)
+    child.end_in_order(143)
     file = Path(argv[0])
     try:
         task = records.adapter(GradingTask).validate_json(file.read_bytes())

@@ -15,7 +15,7 @@ from contended.errors import ContendedError, UsageError
 
 PRIVATE = ("private", "wrong")  # folders of a lab that students never see
 
-ALLOWED = ("fs/", "lib/", "include/linux/")  # where a patch may change the kernel at all
+ALLOWED = ("fs/", "block/", "lib/", "include/linux/")  # where a patch may change the kernel at all
 
 _SKIPPED = ("__pycache__", ".ipynb_checkpoints")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

@@ -19,7 +19,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 import contended
-from contended import child
+from contended import child, tree
 from contended.errors import ContendedError
 
 MISSING = "grading runs strangers' code and needs bubblewrap: apt-get install bubblewrap"
@@ -221,8 +220,9 @@ class Process:
         with ExitStack() as scratch, ExitStack() as held:
             descriptors: list[int] = []
             if self.unsafe:
-                cwd = home = scratch.enter_context(tempfile.TemporaryDirectory(prefix="contended-"))
-                before = self._unboxed(Path(cwd))
+                folder = scratch.enter_context(child.scratch())
+                cwd = home = str(folder)
+                before = self._unboxed(folder)
             else:
                 cwd, home = "/", HOME
                 before = self._boxed(held, descriptors)
@@ -261,6 +261,8 @@ class Process:
         # What this Python and this package need to be read.
         python = (sys.prefix, sys.base_prefix, Path(sys.executable).resolve().parents[1], _PACKAGE)
         more = ["--seccomp", hold(calls)] if (calls := filter_program()) else []
+        if tree.PACKED.is_dir():  # the labs' solutions lie there
+            more += ["--tmpfs", str(tree.PACKED)]
         for name, content in self.files.items():
             more += ["--perms", "0755", "--file", hold(content), f"{HOME}/{name}"]
         return box(

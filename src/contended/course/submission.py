@@ -85,8 +85,8 @@ def read_file(path: Path, limit: int = _FILE_BYTES) -> bytes:
     with os.fdopen(descriptor, "rb") as stream:
         if seen.st_size > limit:
             sizes = f"{seen.st_size / 1e6:.0f} MB; at most {limit / 1e6:.0f} MB are read"
-            todo = "Clear the outputs of a notebook and hand it in again."
-            raise NotTaken(f"{path.name} has {sizes}. {todo}")
+            todo = " Clear its outputs and hand it in again." if path.suffix == ".ipynb" else ""
+            raise NotTaken(f"{path.name} has {sizes}.{todo}")
         return stream.read(limit)
 
 
