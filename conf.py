@@ -20,10 +20,14 @@ extensions = [
     "sphinx_design",
     "sphinxcontrib.bibtex",
     "contended.book.chapters",
+    "contended.book.machines",
     "contended.book.mathml",
     "contended.book.plain",
     "contended.book.status",
+    "contended.book.moving",
     "contended.book.scoreboard",
+    "contended.book.quiz",
+    "contended.book.site",
 ]
 
 # What is part of the book; everything else in the tree is not looked at.
@@ -70,8 +74,11 @@ html_theme = "sphinx_book_theme"
 html_title = "Contended"
 html_favicon = "docs/_static/favicon.svg"
 html_static_path = ["docs/_static"]
+templates_path = ["docs/_templates"]
+# The theme's own, but for the first.
+html_sidebars = {"**": ["front-page.html", "search-button-field.html", "sbt-sidebar-nav.html"]}
 html_css_files = ["book.css"]
-html_js_files = ["predict.js"]
+html_js_files = ["element.js", "predict.js", "slider.js", "steps.js"]
 html_show_sourcelink = False
 # Light or dark as the reader's system says; unset, the theme logs an error in the console.
 html_context = {"default_mode": "auto"}

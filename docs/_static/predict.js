@@ -32,13 +32,6 @@
 
   const short = (value) => Number(value.toPrecision(3)).toLocaleString("en");
 
-  const element = (name, attributes = {}, ...children) => {
-    const made = document.createElement(name);
-    for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, value);
-    made.append(...children);
-    return made;
-  };
-
   function verdict(guess, answer) {
     if (!(guess * answer > 0)) return ""; // no factor leads from the one to the other
     const off = Math.max(guess / answer, answer / guess);
@@ -107,7 +100,7 @@
     const show = element("button", { type: "button" }, "show me");
     show.addEventListener("click", () => commit(SHOWN));
     section
-      .querySelector(":scope > h2, :scope > h3, :scope > h1")
+      .querySelector(":scope > :is(h1, h2, h3, h4)")
       ?.after(
         element(
           "p",
@@ -131,5 +124,9 @@
     document.querySelectorAll("[data-predict]").forEach(ask);
     window.addEventListener("hashchange", arrive);
     arrive();
+    // The theme lets the keyboard scroll what is wide, if it is to be seen when it looks: it looks
+    // again when the window's size changes, and is to look when a solution opens.
+    const opened = () => window.dispatchEvent(new Event("resize"));
+    for (const each of document.querySelectorAll("details")) each.addEventListener("toggle", opened);
   });
 })();

@@ -115,18 +115,22 @@ def hidden(cell: dict[str, Any]) -> bool:
     return bool(cell["metadata"].get("jupyter", {}).get("source_hidden"))
 
 
-def look(page: Page, name: str) -> None:
-    """What is collapsed is collapsed, and nothing stands raw."""
+def look(page: Page, name: str, *, ran: bool = False) -> None:
+    """What is collapsed is collapsed, and nothing stands raw.
+
+    "Run All Cells" goes to the last cell, and JupyterLab opens the section in which that is.
+    """
     shown = page.locator(".jp-Notebook .jp-Cell")
-    inside = False
+    inside = 0  # the level of the folded heading that this is below
     for index, cell in enumerate(cells(name)):
         source = "".join(cell["source"])
         here = shown.nth(index)
-        if cell["cell_type"] == "markdown" and source.startswith("#"):
-            inside = source.strip() == "#### Solution"
-        elif inside:
-            assert not here.is_visible(), f"a solution stands open: {source[:80]}"
+        level = len(source) - len(source.lstrip("#")) if cell["cell_type"] == "markdown" else 0
+        if inside and not 0 < level <= inside:
+            assert not here.is_visible(), f"what is folded stands open: {source[:80]}"
             continue
+        folded = cell["metadata"].get("jp-MarkdownHeadingCollapsed")
+        inside = level if folded and not (ran and source.strip() == "## Further in") else 0
         if cell["cell_type"] == "code":
             placeholder = here.locator(".jp-InputPlaceholder")
             assert placeholder.count() == hidden(cell), source
@@ -179,4 +183,10 @@ def test_a_chapter_runs_to_its_end(lab: str, copies: Path, name: str) -> None:
         assert page.locator(".jp-CodeCell .contended-claim:visible").count() == 0
         forms = page.locator(".jp-CodeCell .widget-text input")
         assert forms.count() > 0, "a prediction is a form"
-        look(page, name)
+        outputs = page.locator(".jp-CodeCell .jp-OutputArea-output")
+        steppers = outputs.filter(has=page.get_by_role("button", name="Next", exact=True))
+        assert steppers.count() == sum("\nsteps(" in "".join(c["source"]) for c in cells(name))
+        for stepper in steppers.all():
+            stepper.get_by_role("button", name="Next").press("Enter")
+            stepper.get_by_role("alert").filter(has_text="Step 2 of").wait_for()
+        look(page, name, ran=True)

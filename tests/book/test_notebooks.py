@@ -16,22 +16,28 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 LABS = sorted((Path(__file__).parents[2] / "labs").glob("*/*.ipynb"))
 CASES = [path for path in NOTEBOOKS if re.match(r"0[2-9]-|10-", path.name)]
 
-# A chapter's sections, in their order; the quadratic cases are not about caches.
+# A case's core, its sections in their order, and what follows it; the quadratic cases are not about
+# caches, and before these come whatever the core had no room for.
 SKELETON = {
     "At a glance": True,
     "Predict": True,
     "The report": True,
     "The mechanism": True,
     "Reproduce it here": True,
-    "Inside the cache": False,
     "The patch": True,
     "On a real kernel": True,
-    "Beyond this machine": True,
-    "What reviewers said": True,
     "What to remember": True,
     "Exercises": True,
+    "Further in": True,
+}
+FURTHER = {
+    "Inside the cache": False,
+    "Beyond this machine": True,
+    "What reviewers said": True,
+    "More exercises": True,
     "Further reading": True,
 }
+CORE_WORDS = 2000
 
 Notebook = dict[str, Any]
 
@@ -54,49 +60,83 @@ def headings(notebook: Notebook) -> list[tuple[int, str]]:
     return [(len(marks), text) for marks, text in re.findall(r"^(#+) +(.+?)\s*$", prose, re.M)]
 
 
+def in_order(kind: str, names: list[str], wanted: dict[str, bool]) -> list[str]:
+    """What is missing, twice or at the wrong place among the sections of a kind."""
+    faults = [f"missing {kind}: {n}" for n, needed in wanted.items() if needed and n not in names]
+    if names != sorted(names, key=list(wanted).index) or len(names) != len(set(names)):
+        faults.append(f"{kind}s out of order or twice: {names}")
+    return faults
+
+
 def skeleton_faults(notebook: Notebook) -> list[str]:
     """What is wrong with a case's chapter; empty if it follows the skeleton."""
     levels = headings(notebook)
     sections = [text for level, text in levels if level == 2]
     faults = [f"unknown section: {name}" for name in sections if name not in SKELETON]
-    faults += [
-        f"missing section: {name}"
-        for name, needed in SKELETON.items()
-        if needed and name not in sections
-    ]
-    known = [name for name in sections if name in SKELETON]
-    if known != sorted(known, key=list(SKELETON).index) or len(known) != len(set(known)):
-        faults.append(f"sections out of order or twice: {known}")
+    faults += in_order("section", [name for name in sections if name in SKELETON], SKELETON)
+    below = levels[levels.index((2, "Further in")) :] if (2, "Further in") in levels else []
+    parts = [text for level, text in below if level == 3]
+    first = next((at for at, name in enumerate(parts) if name in FURTHER), len(parts))
+    faults += [f"not before {parts[first]}: {n}" for n in parts[first:] if n not in FURTHER]
+    faults += in_order("part", [name for name in parts[first:] if name in FURTHER], FURTHER)
     if [level for level, _ in levels].count(1) != 1:
         faults.append("not exactly one title")
+    folded = [c for c in notebook["cells"] if "".join(c["source"]).strip() == "## Further in"]
+    if [c["metadata"].get("jp-MarkdownHeadingCollapsed") for c in folded] != [True]:
+        faults.append("Further in: one cell with this heading alone, collapsed")
     return faults
 
 
-def exercise_faults(notebook: Notebook) -> list[str]:
-    """Too few exercises, or one without a solution of its own that JupyterLab opens collapsed."""
-    faults, solved, exercise, inside = [], 0, "", False
+def core_words(notebook: Notebook) -> int:
+    """What there is to read above "Further in": Markdown without code, and what claims say."""
+    count = 0
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        if text.strip() == "## Further in":
+            break
+        if cell["cell_type"] == "code":
+            said = (call.args[0] for call in calls({"cells": [cell]}, "claim"))
+            text = " ".join(ast.literal_eval(each) for each in said)
+        text = re.sub(r"^(`{3,}).*?^\1\s*$", "", text, flags=re.M | re.S)
+        text = re.sub(r"\]\([^)]*\)", "]", text)
+        count += len([word for word in text.split() if re.search(r"\w", word)])
+    return count
+
+
+def exercise_faults(notebook: Notebook, core: range = range(2, 3)) -> list[str]:
+    """Too few or too many exercises, or one without a solution that JupyterLab opens collapsed."""
+    faults, exercise, inside = [], "", ""
+    solved = dict.fromkeys(("Exercises", "More exercises"), 0)
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] != "markdown":
             continue
-        if source.strip() == "#### Solution":
+        if re.fullmatch(r"#{4,5} Solution", source.strip()):
             if not exercise:
                 faults.append("a solution without an exercise")
+            else:
+                solved[inside] += 1
             if cell["metadata"].get("jp-MarkdownHeadingCollapsed") is not True:
                 faults.append(f"solution not collapsed: {exercise}")
-            solved, exercise = solved + 1, ""
+            exercise = ""
             continue
         for level, text in headings({"cells": [{"cell_type": "markdown", "source": source}]}):
-            if exercise and level < 4:
-                faults.append(f"exercise without a solution: {exercise}")
             if text == "Solution":
                 faults.append("a solution's heading needs a cell of its own")
-            inside = text == "Exercises" if level == 2 else inside
-            exercise = text if inside and level == 3 else ""
+                continue
+            depth = 4 if inside == "More exercises" else 3
+            if exercise and level <= depth:
+                faults.append(f"exercise without a solution: {exercise}")
+            if level < depth or text in solved:
+                inside, exercise = text if text in solved else "", ""
+            elif level == depth:
+                exercise = text if inside else ""
     if exercise:
         faults.append(f"exercise without a solution: {exercise}")
-    if solved < 3:
-        faults.append(f"{solved} exercises with a solution, at least three are wanted")
+    if solved["Exercises"] not in core:
+        faults.append(f"{solved['Exercises']} exercises in the core")
+    if sum(solved.values()) < 3:
+        faults.append(f"{sum(solved.values())} exercises with a solution, three are wanted")
     return faults
 
 
@@ -168,6 +208,7 @@ def test_case_follows_the_skeleton(path: Path) -> None:
     notebook = load(path)
     assert skeleton_faults(notebook) == []
     assert exercise_faults(notebook) == []
+    assert core_words(notebook) <= CORE_WORDS
     kinds = {keyword.arg for call in calls(notebook, "claim") for keyword in call.keywords}
     assert "holds" in kinds, "nothing in it is claimed that must hold"
 
@@ -193,6 +234,33 @@ def test_what_is_open_is_what_readers_are_to_read(path: Path) -> None:
             assert not re.search(r"^\s*assert\b", "".join(cell["source"]), re.M), (
                 f"{cell['id']}: say what holds with claim(..., holds=...)"
             )
+
+
+def shown_too_soon(notebook: Notebook) -> list[str]:
+    """Guesses whose answer is in the question's own section: a page cannot cover it."""
+    found, asked = [], set[str]()
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            asked -= asked if headings({"cells": [cell]}) else set()
+            continue
+        for node in ast.walk(ast.parse("".join(cell["source"]))):
+            match node:
+                case ast.Assign([ast.Name(name)], ast.Call(ast.Name("predict"))):
+                    asked.add(name)
+                case ast.Call(ast.Attribute(ast.Name(name), "reveal")) if name in asked:
+                    found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_an_answer_has_a_section_of_its_own(path: Path) -> None:
+    notebook = load(path)
+    assert shown_too_soon(notebook) == []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = ""
+    asked = calls(notebook, "predict")
+    assert len(shown_too_soon(notebook)) == len(asked), "it sees what it is to see"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -221,30 +289,58 @@ def markdown(*cells: str) -> Notebook:
 
 def test_faults_are_found() -> None:
     """The checks above see what they are meant to see."""
-    whole = markdown("# Title", *(f"## {name}\ntext" for name in SKELETON))
+    whole = markdown(
+        "# Title",
+        *(f"## {name}" for name in SKELETON),
+        *(f"### {name}\ntext" for name in ("More to measure", *FURTHER)),
+    )
+    whole["cells"][len(SKELETON)]["metadata"] = {"jp-MarkdownHeadingCollapsed": True}
     assert skeleton_faults(whole) == []
-    assert skeleton_faults(markdown("# Title", *(f"## {n}" for n in reversed(SKELETON)))) != []
-    assert skeleton_faults(markdown("# Title", *(f"## {n}" for n in list(SKELETON)[1:]))) != []
-    assert skeleton_faults(markdown(*(f"## {n}" for n in SKELETON))) == ["not exactly one title"]
+    for at in range(1, len(whole["cells"])):
+        less = {"cells": whole["cells"][:at] + whole["cells"][at + 1 :]}
+        optional = "More to measure", "Inside the cache"
+        expected = not any(name in whole["cells"][at]["source"] for name in optional)
+        assert bool(skeleton_faults(less)) == expected, whole["cells"][at]
+        if at > 1 and "More to" not in whole["cells"][at]["source"]:
+            swapped = [*less["cells"][: at - 1], whole["cells"][at], *less["cells"][at - 1 :]]
+            assert skeleton_faults({"cells": swapped}) != []
+    assert skeleton_faults({"cells": whole["cells"][1:]}) == ["not exactly one title"]
     assert "unknown section: More" in skeleton_faults(markdown("# T", "## More"))
     assert skeleton_faults(markdown("```python\n# comment\n```", "# T")) == skeleton_faults(
         markdown("# T")
     )
+    whole["cells"][len(SKELETON)]["metadata"] = {}
+    assert skeleton_faults(whole) == ["Further in: one cell with this heading alone, collapsed"]
 
-    three = [text for i in range(3) for text in (f"### Why {i}?\n\nSo?", "#### Solution", "So.")]
-    good = markdown("## Exercises", *three)
-    for cell in good["cells"][2::3]:
-        cell["metadata"] = {"jp-MarkdownHeadingCollapsed": True}
+    two = [t for i in range(2) for t in (f"### Why {i}?\n\nSo?", "#### Solution", "So.")]
+    more = ["### More exercises\n\nAs above.\n\n#### Why 2?", "##### Solution", "So."]
+    good = markdown("## Exercises", *two, "## Further in", *more, "### Further reading")
+    for cell in good["cells"]:
+        if "# Solution" in cell["source"]:
+            cell["metadata"] = {"jp-MarkdownHeadingCollapsed": True}
     assert exercise_faults(good) == []
-    assert (
-        exercise_faults({"cells": good["cells"][:-2]})[0] == "exercise without a solution: Why 2?"
+    for at, name in ((2, "Why 0?"), (5, "Why 1?"), (9, "Why 2?")):
+        less = {"cells": good["cells"][:at] + good["cells"][at + 1 :]}
+        assert f"exercise without a solution: {name}" in exercise_faults(less)
+    assert "a solution without an exercise" in exercise_faults(
+        {"cells": good["cells"][:1] + good["cells"][2:]}
     )
-    assert exercise_faults({"cells": good["cells"][:1] + good["cells"][2:]}) != []
-    assert len(exercise_faults(markdown("## Exercises", *three))) == 3
-    assert exercise_faults({"cells": good["cells"][:7]}) == [
-        "2 exercises with a solution, at least three are wanted"
+    assert len(exercise_faults(markdown("## Exercises", *two, *more))) == 3
+    assert exercise_faults({"cells": good["cells"][:4]}) == [
+        "1 exercises in the core",
+        "1 exercises with a solution, three are wanted",
     ]
     assert exercise_faults(markdown("## Exercises\n### Why?\n#### Solution\nSo.")) != []
+
+
+def test_words_of_the_core_are_counted() -> None:
+    chapter = markdown(
+        "# A title\n\n```c\nnot code;\n```\n[a link](to/where.md) -- so", "## Further in"
+    )
+    said = 'x = 1\nclaim("**{n}** of " "ten", n=x, holds=len("not this"))'
+    chapter["cells"].insert(1, {"cell_type": "code", "metadata": {}, "source": said})
+    chapter["cells"] += markdown("and much more")["cells"]
+    assert core_words(chapter) == 2 + 3 + 3
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlparse
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from browser import needs_browser, opened
 from playwright.sync_api import ConsoleMessage, Error, Request, Response
 from playwright.sync_api import Page as BrowserPage
@@ -74,15 +71,23 @@ def bad_alt(src: str, alt: str) -> bool:
 def dead_links(page: Page, pages: dict[Path, Page]) -> list[str]:
     """The links within the book that lead nowhere."""
     dead = []
+    top = min((path.parent for path in pages), key=lambda folder: len(folder.parts))
     for link in page.links:
         if urlparse(link).scheme or foreign(link):
             continue
         target, fragment = urldefrag(link)
-        path = (page.path.parent / unquote(target)).resolve() if target else page.path
+        start = top if target.startswith("/") else page.path.parent
+        path = (start / unquote(target).lstrip("/")).resolve() if target else page.path
         anchors = pages[path].anchors if path in pages else set()
         if not path.is_file() or (fragment and path in pages and unquote(fragment) not in anchors):
             dead.append(link)
     return dead
+
+
+def weight(page: Page) -> int:
+    """The bytes of a page with its figures, drawn in it or beside it."""
+    beside = {page.path.parent / unquote(src) for src, _ in page.images}
+    return sum(path.stat().st_size for path in {page.path, *beside} if path.is_file())
 
 
 @pytest.fixture(scope="session")
@@ -119,6 +124,12 @@ def test_images_have_alternative_text(pages: dict[Path, Page]) -> None:
     assert not bad
 
 
+def test_no_page_is_heavy(pages: dict[Path, Page]) -> None:
+    sizes = {path.name: weight(page) for path, page in pages.items()}
+    assert max(sizes.values()) > MOST / 10
+    assert not {name: size for name, size in sizes.items() if size > MOST}
+
+
 def test_every_chapter_is_in_the_book(root: Path, pages: dict[Path, Page]) -> None:
     chapters = {path.stem for path in root.glob("notebooks/*.ipynb")}
     assert chapters <= {path.stem for path in pages}
@@ -134,6 +145,7 @@ def test_faults_are_found(tmp_path: Path) -> None:
         '<link rel="canonical" href="https://elsewhere.invalid/">'
         '<script src="//elsewhere.invalid/a.js"></script>'
         '<h1 id="top">T</h1><a href="#top">1</a><a href="#gone">2</a><a href="gone.html">3</a>'
+        '<a href="/page.html">5</a><a href="/gone">6</a>'
         '<a href="https://elsewhere.invalid/">4</a>'
         '<img src="a/b.png" alt="x/b.png"><img src="c.png"><img src="d.png" alt="a curve">',
         encoding="utf-8",
@@ -143,31 +155,28 @@ def test_faults_are_found(tmp_path: Path) -> None:
         "https://elsewhere.invalid/a.css",
         "//elsewhere.invalid/a.js",
     ]
-    assert dead_links(page, {path: page}) == ["#gone", "gone.html"]
+    assert dead_links(page, {path: page}) == ["#gone", "gone.html", "/gone"]
+    (tmp_path / "d.png").write_bytes(bytes(1000))
+    assert weight(page) == path.stat().st_size + 1000
     assert [src for src, alt in page.images if bad_alt(src, alt)] == ["a/b.png", "c.png"]
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves files without writing a line for each."""
+LEAST = 11  # px, of text in figures, on a phone as well
+MOST = 1_500_000  # bytes, of a page with its figures
 
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="session")
-def site(book: Path) -> Iterator[str]:
-    """The book on a local web server: its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(book))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
+# Runs in the page: shows what it hides.
+UNFOLD = """
+async () => {
+  document.querySelectorAll("details").forEach((each) => { each.open = true; });
+  document.querySelectorAll(".contended-guess [type=button]").forEach((each) => { each.click(); });
+  // the theme waits 0.3 s before it looks what can be scrolled now
+  await new Promise((done) => setTimeout(done, 500));
+}
+"""
 
 # Runs in the page: what is wrong with it as it stands on the screen.
 LOOK = """
-async () => {
+async (least) => {
   const faults = [];
   const images = [...document.images];
   images.forEach((image) => { image.loading = "eager"; });
@@ -182,6 +191,52 @@ async () => {
       .map((e) => `${e.tagName}.${e.className}`);
     faults.push(`wider than the screen: ${wide.join(", ")}`);
   }
+  for (const svg of document.querySelectorAll("article svg")) {
+    if (svg.closest("button, a") || svg.ariaHidden === "true") continue; // a sign, not a figure
+    const frame = svg.getBoundingClientRect();
+    const label =
+      (svg.closest("[role=img]") ?? svg).ariaLabel ?? svg.querySelector("title")?.textContent;
+    const name = `figure "${label?.slice(0, 40)}"`;
+    if (!label) faults.push("a figure without words");
+    if (frame.width === 0) faults.push(`${name} is not shown`);
+    const texts = [...svg.querySelectorAll("text")]
+      .filter((e) => e.textContent.trim() && e.checkVisibility({ visibilityProperty: true }));
+    const boxes = texts.map((e) => e.getBoundingClientRect());
+    texts.forEach((text, i) => {
+      const { a, b, c, d } = text.getScreenCTM();
+      const size = parseFloat(getComputedStyle(text).fontSize) * Math.sqrt(Math.abs(a * d - b * c));
+      if (size < least) faults.push(`${name}: "${text.textContent}" has ${size.toFixed(1)} px`);
+      const { left, right, top, bottom } = boxes[i];
+      if (left < frame.left - 1 || right > frame.right + 1)
+        faults.push(`${name}: "${text.textContent}" is cut at a side`);
+      if (top < frame.top - 1 || bottom > frame.bottom + 1)
+        faults.push(`${name}: "${text.textContent}" is cut above or below`);
+      // a box is as high as the font's tallest letters: lines may touch by a part of it
+      const [x, y] = [Math.min(3, (right - left) / 4), Math.min(3, (bottom - top) / 4)];
+      boxes.slice(0, i).forEach((other, j) => {
+        const across = Math.min(right, other.right) - Math.max(left, other.left);
+        const down = Math.min(bottom, other.bottom) - Math.max(top, other.top);
+        if (across > x && down > y)
+          faults.push(`${name}: "${text.textContent}" lies on "${texts[j].textContent}"`);
+      });
+    });
+  }
+  // the index of names is laid out by a table without heads
+  for (const table of document.querySelectorAll("article table:not(.indextable)")) {
+    const name = `table "${table.textContent.trim().slice(0, 40)}"`;
+    if (!table.querySelector("thead th[scope=col]")) faults.push(`${name} has no column heads`);
+    if (!table.querySelector("tbody th[scope=row]")) faults.push(`${name} has no row heads`);
+    if (table.querySelector("th:not([scope])")) faults.push(`${name} has a head of what?`);
+  }
+  // a figure that is shown again, to the letter, may have its ids again
+  const pictures = [...document.querySelectorAll("article svg")];
+  const drawn = pictures.map((e) => e.outerHTML);
+  const again = pictures.filter((_, i) => drawn.indexOf(drawn[i]) < i);
+  const ids = [...document.querySelectorAll("[id]")]
+    .filter((e) => !again.some((picture) => picture.contains(e)))
+    .map((e) => e.id);
+  const twice = ids.filter((id, i) => ids.indexOf(id) !== i);
+  if (twice.length) faults.push(`ids twice: ${twice.join(", ")}`);
   if (!document.querySelector("h1, #search-documentation")) faults.push("no title");
   return faults;
 }
@@ -237,13 +292,69 @@ def test_pages_in_a_browser(
             page = context.new_page()
             seen = watch(page, site)
             page.goto(f"{site}/{name}", wait_until="load")
-            looked = page.evaluate(LOOK)
+            page.evaluate(UNFOLD)
+            looked = page.evaluate(LOOK, LEAST)
             faults += [f"{name}: {fault}" for fault in [*seen, *looked]]
             page.close()
     assert not faults
 
 
+def violations(page: BrowserPage, *rules: str) -> list[str]:
+    """What axe finds, by all of its rules and advice or by these sets of them, and where."""
+    options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
+    found = Axe().run(page, options=options).response["violations"]
+    return [f"{v['id']}: {node['html'][:200]}" for v in found for node in v["nodes"]]
+
+
+@needs_browser
+@pytest.mark.check  # seconds a page; the fast tests look at one, below
+@pytest.mark.parametrize("book", ["recorded"], indirect=True)  # the live one differs in numbers
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        pytest.param(1280, False, id="light"),
+        pytest.param(1280, True, id="dark"),
+        pytest.param(390, False, id="phone"),
+    ],
+)
+def test_axe_finds_nothing(
+    book: Path, pages: dict[Path, Page], site: str, width: int, dark: bool
+) -> None:
+    found: list[str] = []
+    with opened() as browser:
+        context = browser.new_context(
+            viewport={"width": width, "height": 844}, color_scheme="dark" if dark else "light"
+        )
+        for path in list(pages)[:: 1 if width > 1000 else 6]:
+            name = path.relative_to(book.resolve()).as_posix()
+            page = context.new_page()
+            page.goto(f"{site}/{name}", wait_until="load")
+            theme = page.locator("html").get_attribute("data-theme")
+            assert theme == ("dark" if dark else "light")
+            page.evaluate(UNFOLD)
+            # the dark differs in its colours only
+            rules = ["color-contrast", "link-in-text-block"] if dark else []
+            found += [f"{name}: {fault}" for fault in violations(page, *rules)]
+            page.close()
+    assert not found
+
+
 FIRST = "notebooks/00-your-machine.html"
+
+
+@needs_browser
+def test_axe_sees_what_is_wrong_and_what_is_covered(site: str) -> None:
+    with opened() as browser:
+        for scheme in ("light", "dark"):
+            page = browser.new_context(color_scheme=scheme).new_page()
+            page.goto(f"{site}/{FIRST}", wait_until="load")
+            assert page.locator(".contended-covered").count() == 1
+            assert not violations(page)
+            page.locator(".contended-guess input").fill("1")
+            page.locator(".contended-guess input").press("Enter")
+            assert not violations(page)
+            page.evaluate("document.querySelector('article svg').removeAttribute('aria-label')")
+            assert [v for v in violations(page) if v.startswith("svg-img-alt")]
 
 
 @needs_browser
@@ -253,7 +364,10 @@ def test_a_result_is_covered_until_there_is_a_guess(site: str) -> None:
         seen = watch(page, site)
         page.goto(f"{site}/{FIRST}", wait_until="load")
         result, covered = page.locator("[data-reveals]"), page.locator(".contended-covered")
-        field, said = page.locator(".contended-guess input"), page.locator("[role=status]")
+        field, said = (
+            page.locator(".contended-guess input"),
+            page.locator("[data-predict] [role=status]"),
+        )
         assert covered.count() == 1
         assert not result.is_visible()
         page.goto(f"{site}/{FIRST}#it-is-not-one-number")

@@ -99,7 +99,8 @@ def small(tmp_path: Path, root: Path) -> Book:
     (tree / "docs").mkdir(parents=True)
     (tree / "notebooks").mkdir()
     shutil.copy(root / "conf.py", tree)
-    shutil.copytree(root / "docs/_static", tree / "docs/_static")
+    for name in ("_static", "_templates"):
+        shutil.copytree(root / "docs" / name, tree / "docs" / name)
     shutil.copy(root / "docs/references.bib", tree / "docs")
     (tree / "docs/status.md").write_text(STATUS)
     toc = "```{toctree}\n:glob:\n\nnotebooks/*\ndocs/status\n```\n"

@@ -151,7 +151,26 @@ def test_one_miss_of_two_takes_the_sentence_away(shown: list[Any]) -> None:
     good, bad = (timed(rate, live(n, 2.6), above=1.2) for n in (2.0, 1.0))
     claim("from {good:.1f} to {bad:.1f}", good=good, bad=bad)
     assert [box.holds for box in boxes(shown)] == [True, False]
+    assert [box.expected for box in boxes(shown)] == ["from above 1.2 to …", "from … to above 1.2"]
     assert said(shown) == []
+
+
+def test_two_misses_show_their_sentence_once(shown: list[Any]) -> None:
+    first, second = timed(rate, live(1.0, 2.6), above=1.2), timed(rate, live(0.94, 3.0), above=1.5)
+    good, new = timed(rate, live(2.0, 2.6), above=1.2), timed(rate, Run(0.5), above=1)
+    claim("{a:.1f}, {b:.2f} and {c}", a=first, b=second, c=good)
+    assert [box.holds for box in boxes(shown)] == [True, False]
+    assert shown[-1].expected == "above 1.2, above 1.50 and …"
+    assert (shown[-1].seen, shown[-1].recorded) == ("1.0; 0.94", "2.6; 3.00")
+    claim("{a:.1f} and {b:.2f}", a=first, b=new)
+    assert shown[-1].recorded == "2.6; …", "nobody has recorded the other"
+    assert said(shown) == []
+
+
+def test_a_time_that_would_not_be_judged_is_refused(shown: list[Any]) -> None:
+    with pytest.raises(TypeError, match="give it a name"):
+        claim("{n[a]:.1f}", n={"a": timed(rate, live(1.0, 2.6), above=1.2)})
+    assert shown == []
 
 
 def test_an_interval_is_judged_by_its_median_and_shown_with_its_ends(shown: list[Any]) -> None:

@@ -30,6 +30,7 @@ from contended.errors import ContendedError, UsageError
 from contended.measure import results
 from contended.measure.results import Measurement, Sample
 from contended.show import canvas, curves, plot
+from contended.show.inline import inline
 
 MEDIANS = {
     ("before", "calm"): 8.4e6,
@@ -68,6 +69,7 @@ def measurement(
     )
 
 
+PHONE = 340  # px, of the column at a screen of 390, within a solution
 MANY = ("before", "after", "call-rcu", "queue-rcu-work", "spin-1000")
 CACHE_LINE = "One-way cost of handing over a cache line"
 
@@ -128,7 +130,7 @@ FIGURES: dict[str, tuple[Callable[[], canvas.Plot], str, str, list[str]]] = {
     "ratios": (
         lambda: plot.ratios(replace(measurement(variants=MANY), recorded=True)),
         "paired ratio (no unit",
-        "variant / base",
+        "",
         ["after / before, 1 thread, calm: 0.964 times", "62.2 times", "3 pairs"],
     ),
     "one ratio": (
@@ -200,7 +202,7 @@ def test_text_is_readable_and_inside_the_figure(drawn: tuple[str, canvas.Plot]) 
         assert isinstance(text, Text)
         if not text.get_text().strip() or not text.get_visible():
             continue
-        assert float(text.get_fontsize()) >= 10, text
+        assert float(text.get_fontsize()) >= canvas.TEXT, text
         box = text.get_window_extent()
         # layout keeps ticks that lie outside the view, unseen
         if text in _unseen(made.figure.axes):
@@ -361,13 +363,54 @@ def test_import_and_use_leave_pyplot_and_backend_alone() -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_html_is_an_image_with_escaped_alt_text() -> None:
+def test_html_is_one_inline_picture_with_words() -> None:
     made = curves.sweep([1, 2], {'a"<b>': [[1], [2]]}, "x", "y", "t")
     html = made._repr_html_()
-    assert re.match(r'<img alt="[^"<>]+" src="data:image/svg\+xml;base64,[A-Za-z0-9+/=]+" ', html)
-    assert "max-width: 100%" in html
+    root = ElementTree.fromstring(html)
+    assert (root.tag, root.get("role"), root.get("aria-label")) == ("svg", "img", made.alt)
     assert "a&quot;&lt;b&gt;: at 1 median 1" in html
+    assert "max-width" in str(root.get("style"))
+    said = ["".join(text.itertext()) for text in root.iter("text")]
+    assert {"t", "x", "y", 'a"<b>', "1", "2"} <= set(said), "text is text"
+    sizes = [float(str(text.get("font-size")).removesuffix("px")) for text in root.iter("text")]
+    width = float(str(root.get("viewBox")).split()[2])
+    assert min(sizes) * PHONE / width >= 11
+    # what would reach out of the picture, or is there for nothing
+    assert not {"style", "metadata", "image"} & {element.tag for element in root.iter()}
     assert made._repr_mimebundle_() == {"text/html": html, "text/plain": made.alt}
+
+
+def test_ids_are_of_one_figure_and_lead_somewhere(drawn: tuple[str, canvas.Plot]) -> None:
+    name, made = drawn
+    html = made._repr_html_()
+    assert html == FIGURES[name][0]()._repr_html_() == made._repr_html_()
+    ids = re.findall(r' id="(\w+)"', html)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:href="|url\()#(\w+)', html)) <= set(ids)
+    other = replace(made, alt=f"{made.alt} Again.")._repr_html_()
+    assert not set(ids) & set(re.findall(r' id="(\w+)"', other))
+    assert len(html) < len(made.svg())
+
+
+def test_opacity_stays_with_each_shape() -> None:
+    shapes = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><g id="a">
+      <path d="M 0 0.12345 L 1 1" style="fill: #f00; opacity: 0.5"/>
+      <path d="M 0 0 L 2 2" style="fill: #f00; opacity: 0.5"/></g><g id="b">
+      <path d="M 0 0 L 3 3" style="fill: #00f"/><path d="M 0 0 L 4 4" style="fill: #00f"/></g>
+      <g id="empty"/></svg>"""
+    assert inline(shapes, "shapes", "width:100%") == (
+        '<svg viewBox="0 0 9 9" role="img" aria-label="shapes" style="width:100%">'
+        '<g stroke-linejoin="round"><path d="M 0 0.12 L 1 1" fill="#f00" opacity="0.5"/>'
+        '<path d="M 0 0 L 2 2" fill="#f00" opacity="0.5"/>'
+        '<g fill="#00f"><path d="M 0 0 L 3 3"/><path d="M 0 0 L 4 4"/></g></g></svg>'
+    )
+
+
+def test_text_is_wrapped_to_its_room() -> None:
+    text = canvas.wrapped("one two three four", canvas.text_width("one two three"))
+    assert text == "one two three\nfour"
+    assert canvas.wrapped("incompressible", 10) == "incompressible"
+    assert canvas.text_width("wide", weight="bold") > canvas.text_width("wide")
 
 
 def test_save_writes_what_the_suffix_says(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import atexit
 import json
 import os
 import re
-import tempfile
 import threading
 import time
 import traceback
@@ -28,6 +27,8 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 from traitlets.config import Config
 
+from contended import child
+
 # A cell that takes longer hangs. The longest chapter took a minute on two quiet CPUs, and seven
 # when twenty processes wanted the same two: no cell comes near half an hour, on half a CPU either.
 CELL_SECONDS = 1800
@@ -35,7 +36,6 @@ _START_SECONDS = 300  # a kernel that says nothing for so long hangs: it is ther
 _OUTPUT_SECONDS = 120  # until a cell's outputs have all come; nbclient would drop them after four
 _SHOWN = 5  # lines of a cell that failed
 _WIDTH = 110
-_SOCKET_PATH = 90  # bytes; of the 107 that a socket's address may have, the rest is the name
 
 
 # As `contended.show.claims` displays it.
@@ -91,11 +91,7 @@ def execute(
         cell.outputs, cell.execution_count = [], None
     begun: list[NotebookNode] = []
     started = time.monotonic()
-    usual = len(os.fsencode(tempfile.gettempdir())) < _SOCKET_PATH - 20
-    with tempfile.TemporaryDirectory(prefix="contended-", dir=None if usual else "/tmp") as sockets:
-        # Sockets in a private directory: no port that others on the machine could listen at
-        # (the kernel warns of that), and no loopback device needed.
-        manager = {"transport": "ipc", "connection_file": f"{sockets}/kernel.json"}
+    with child.jupyter_sockets() as manager:
         client = NotebookClient(
             notebook,
             config=Config(KernelManager=manager),

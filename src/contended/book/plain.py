@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Sphinx extension: what the book adds to chapters that are plain Markdown.
 
-A section called "Solution" is folded. A link into the glossary gets the term's meaning, shown on
-hover; a link to a source that `references.bib` names gets its number in the book's list.
+A section called "Solution" is folded. A table's first column names its rows. A link into the
+glossary gets the term's meaning, shown on hover; a link to a source that `references.bib` names
+gets its number in the book's list.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from docutils import nodes
@@ -40,6 +41,31 @@ class Solutions(SphinxTransform):
                         nodes.raw("", "</details>", format="html"),
                     ]
                 )
+
+
+class RowHeads(SphinxTransform):
+    """The first column of a Markdown table is of row heads, unless one of its cells is empty."""
+
+    default_priority = 500
+
+    def apply(self, **_: object) -> None:
+        """Mark the column as docutils marks that of a `list-table` with row heads."""
+        for group in self.document.findall(nodes.tgroup):
+            rows = [row for body in group.findall(nodes.tbody) for row in body.findall(nodes.row)]
+            if all(row[0].astext() for row in rows):
+                next(iter(group.findall(nodes.colspec)))["stub"] = 1
+
+
+def _mend(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _: object) -> None:
+    """What docutils leaves out of its HTML or has of an older standard."""
+    body = context.get("body", "")
+    # of what a head is the head
+    body = re.sub(r'<th class="head\b[^"]*"', r'\g<0> scope="col"', body)
+    body = body.replace('<th class="stub"', '<th class="stub" scope="row"')
+    # a role that ARIA 1.2 has given up, and a list whose children are not all items of it
+    context["body"] = body.replace(' role="doc-biblioentry"', "").replace(
+        '<div role="list" class="citation-list">', '<div class="citation-list">'
+    )
 
 
 def meanings(app: Sphinx) -> dict[str, str]:
@@ -80,7 +106,15 @@ def _complete(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    """Register the transform and the event."""
+    """Register the transforms and the events."""
     app.add_transform(Solutions)
+    app.add_transform(RowHeads)
     app.connect("doctree-resolved", _complete)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    app.connect("html-page-context", _mend)
+    return {
+        "version": "1",
+        # with another number, pages that were read by older transforms are read again
+        "env_version": 1,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

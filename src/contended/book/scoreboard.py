@@ -13,24 +13,23 @@ from typing import TYPE_CHECKING
 from docutils import nodes
 
 from contended import __version__
-from contended.book import status
+from contended.book import picture, status
 from contended.cases.evidence import Reading
 from contended.scoreboard import board
-from contended.scoreboard.board import SHOWN, Entry, Row
+from contended.scoreboard.board import Entry, Row, Said
 from contended.show import lesson
+from contended.simulate.predict import span
+from contended.simulate.verdict import SHOWN
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.util.typing import ExtensionMetadata
 
-_HEADS = (
-    *("published", "simulated at that size", "verdict, and why"),
-    *("userspace, here", "real kernel, in the lab"),
-)
+_HEADS = ("published", "verdict, and why", "real kernel, virtual time", "simulator", "naive guess")
 
 
 def html(entries: Sequence[Entry], chapters: str = "notebooks/") -> str:
-    """The table of a board's entries; `chapters` is the chapters' folder as seen from the page."""
+    """A board's picture and table; `chapters` is the chapters' folder as seen from the page."""
     heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in _HEADS)
     bodies = ""
     for _, group in groupby(entries, key=lambda entry: entry.slug):
@@ -43,6 +42,7 @@ def html(entries: Sequence[Entry], chapters: str = "notebooks/") -> str:
         )
     return (
         f'<p class="scoreboard-tally">{escape(board.summary(tuple(entries)))}</p>'
+        f"{picture.html(entries, chapters)}"
         '<div class="scoreboard" tabindex="0" role="region" aria-label="Scoreboard">'
         '<table class="table"><caption>Every published number, and what became of it here'
         f"</caption><thead><tr>{heads}</tr></thead>{bodies}</table></div>"
@@ -56,11 +56,17 @@ def _page(entry: Entry, chapters: str) -> str:
 def _body(entry: Entry, page: str) -> str:
     sizes = ((entry.workers, "workers"), (entry.cpus, "CPUs"))
     size = ", ".join(f"{count} {what}" for count, what in sizes if count is not None)
-    rows = "".join(_row(entry, row, place, page) for place, row in enumerate(entry.rows))
+    told = " ".join(f"{text}." for text in (size, entry.machine) if text)
+    rows = "".join(_row(entry, row, page) for row in entry.rows)
+    seen = (
+        f"<dt>userspace, here</dt><dd>{_readings(entry.userspace, entry.no_userspace)}</dd>"
+        f"<dt>real kernel, in the lab</dt><dd>{_readings(entry.kernel, entry.no_kernel)}</dd>"
+    )
     return (
         f'<tbody><tr><td colspan="{len(_HEADS)}" class="scoreboard-figure">'
-        f"{_sentence(entry.what)} {_sentence(entry.workload)}{f' {size}.' if size else ''} "
-        f'<a href="{escape(entry.url)}">Source</a></td></tr>{rows}</tbody>'
+        f"{_sentence(entry.what)} {_sentence(entry.workload)} {escape(told)} "
+        f'<a href="{escape(entry.url)}">Source</a></td></tr>{rows}'
+        f'<tr><td colspan="{len(_HEADS)}"><dl class="scoreboard-seen">{seen}</dl></td></tr></tbody>'
     )
 
 
@@ -68,21 +74,30 @@ def _sentence(text: str) -> str:
     return escape(f"{text[0].upper()}{text[1:]}.".replace("`", ""))
 
 
-def _row(entry: Entry, row: Row, place: int, page: str) -> str:
-    simulated = "none" if row.simulated is None else board.shown(row.simulated, row.unit)
-    cells = (
-        f'<th scope="row"><span class="scoreboard-name">{escape(row.name)}</span> '
+def _row(entry: Entry, row: Row, page: str) -> str:
+    sides = (
+        (_HEADS[2], row.timed, "not timed"),
+        (_HEADS[3], row.simulated, "none"),
+        (_HEADS[4], row.naive, "none"),
+    )
+    return (
+        f'<tr><th scope="row"><span class="scoreboard-name">{escape(row.name)}</span> '
         f"{escape(row.text)}</th>"
-        f"<td>{escape(simulated)}</td>"
-        f'<td><details class="scoreboard-{row.verdict}"><summary>{SHOWN[row.verdict]}</summary>'
+        f'<td><details class="scoreboard-{row.verdict}"><summary>{escape(row.told)}</summary>'
         f"<p>{escape(row.why)}</p><p>{escape(entry.note)} "
         f'<a href="{page}#{escape(entry.section)}">Chapter {entry.chapter}</a></p></details></td>'
+        f"{''.join(_side(head, said, none, row.unit) for head, said, none in sides)}</tr>"
     )
-    if place == 0:
-        start = f'<td rowspan="{len(entry.rows)}">'
-        cells += f"{start}{_readings(entry.userspace, entry.no_userspace)}</td>"
-        cells += f"{start}{_readings(entry.kernel, entry.no_kernel)}</td>"
-    return f"<tr>{cells}</tr>"
+
+
+def _side(head: str, said: Said | None, none: str, unit: str) -> str:
+    """A cell, which names its column where the table is too narrow for columns."""
+    name = f'<span class="scoreboard-head">{escape(head)}: </span>'
+    if said is None:
+        return f'<td class="scoreboard-none">{name}<em>{none}</em></td>'
+    ends = f" <small>({escape(span(said.low, said.high))})</small>" * (said.low < said.high)
+    mark = f'<span class="scoreboard-{said.verdict}"><span>{SHOWN[said.verdict]}</span></span>'
+    return f"<td>{name}{escape(board.shown(said.middle, unit))}{ends} {mark}</td>"
 
 
 def _readings(readings: Sequence[Reading], why: str) -> str:

@@ -26,10 +26,12 @@ _HEAD = ("Chapter", "Ran (UTC)", "Took", "Claims about time", "Missed")
 _Row = Sequence[nodes.Node | str]
 
 
-def _table(head: _Row, rows: Iterable[_Row], columns: int) -> nodes.table:
-    parts = [nodes.thead("", _row(head))] if head else []
+def table(head: _Row, rows: Iterable[_Row], columns: int) -> nodes.table:
+    """A table whose first column names the rows."""
+    thead = nodes.thead("", _row(head))
     sizes = [nodes.colspec(colwidth=1) for _ in range(columns)]
-    group = nodes.tgroup("", *sizes, *parts, nodes.tbody("", *map(_row, rows)), cols=columns)
+    sizes[0]["stub"] = 1  # the first column names the rows
+    group = nodes.tgroup("", *sizes, thead, nodes.tbody("", *map(_row, rows)), cols=columns)
     return nodes.table("", group, classes=["colwidths-auto"])
 
 
@@ -74,7 +76,13 @@ def _machine(_app: Sphinx, _docname: str) -> list[nodes.Node]:
         if check.name != "cache directory":
             # Where Python is installed says who built the book, not how.
             rows.append((check.name, check.detail.partition(" (/")[0]))
-    return [_table((), [*rows, *((name, metadata.version(name)) for name in _SHOWN)], 2)]
+    return [
+        table(
+            ("What", "In this build"),
+            [*rows, *((name, metadata.version(name)) for name in _SHOWN)],
+            2,
+        )
+    ]
 
 
 def _chapters(app: Sphinx, docname: str) -> list[nodes.Node]:
@@ -95,7 +103,7 @@ def _chapters(app: Sphinx, docname: str) -> list[nodes.Node]:
     total = f"{len(missed)} of {made} claims about time missed in this build."
     total = total if made else "No claims about time were made in this build."
     lists = [nodes.bullet_list("", *missed)] if missed else []
-    return [_table(_HEAD, rows, 5), nodes.paragraph(text=total), *lists]
+    return [table(_HEAD, rows, 5), nodes.paragraph(text=total), *lists]
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

@@ -9,13 +9,10 @@ series apart without any. matplotlib takes half a second to import, so that wait
 
 from __future__ import annotations
 
-import base64
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from html import escape
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from contended import stats
 from contended.errors import ContendedError, UsageError
+from contended.show.inline import inline
 from contended.show.words import Series, short
 
 if TYPE_CHECKING:
@@ -38,21 +36,36 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
 INK = "#333333"
-# Narrower than the page, so that a phone shrinks the text as little as possible
-WIDTH = 6.0
+# About as wide as a phone's column: there a point is more than a pixel
+WIDTH = 4.6
+#: The size of all text but titles, in points; none is smaller.
+TEXT = 11.0
+# Verdana, where DejaVu Sans is missing, is as wide
+_ON_A_PAGE = (
+    "width:100%;max-width:28rem;height:auto;background:#fff;"
+    "white-space:pre;font-family:'DejaVu Sans',Verdana,sans-serif"
+)
 # A range beyond this needs a logarithmic axis, or its lower end is a flat line
 _LOG_BEYOND = 20.0
 _STYLE: Style = {
     "font.family": "DejaVu Sans",
-    "axes.titlesize": 10.0,
+    **dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "legend.fontsize"), TEXT),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), TEXT),
     "figure.titlesize": 13.0,
-    **dict.fromkeys(("font.size", "axes.labelsize"), 11.0),
-    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 10.5),
+    # the highest tick's label reaches up beside what stands above the axes
+    "axes.titlepad": 9.0,
     "hatch.linewidth": 0.8,
     **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
-    "svg.fonttype": "path",
     "svg.hashsalt": "contended",
 }
+
+
+def format_of(path: Path) -> str:
+    """The format that a file's suffix names; raises UsageError if a figure has none such."""
+    kind = path.suffix.lower().lstrip(".")
+    if kind not in ("svg", "png", "pdf"):
+        raise UsageError(f"cannot save a figure as {path.name}: end it in .svg, .png or .pdf")
+    return kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +76,7 @@ class Plot:
     alt: str
 
     def svg(self) -> bytes:
-        """The figure as SVG: the same bytes for the same data."""
+        """The figure as SVG, its glyphs as shapes: the same bytes for the same data."""
         return self._render("svg")
 
     def save(self, path: Path) -> None:
@@ -73,70 +86,122 @@ class Plot:
             UsageError: the suffix is none of these.
             ContendedError: the file cannot be written.
         """
-        kind = path.suffix.lower().lstrip(".")
-        if kind not in ("svg", "png", "pdf"):
-            raise UsageError(f"cannot save a figure as {path.name}: end it in .svg, .png or .pdf")
-        image = self._render(kind)
+        image = self._render(format_of(path))
         try:
             path.write_bytes(image)
         except OSError as error:
             raise ContendedError(f"cannot write {path}: {error.strerror}") from error
 
-    def _render(self, kind: str) -> bytes:
+    def _render(self, kind: str, text: str = "path") -> bytes:
         undated = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
         out = BytesIO()
-        with house_style():
+        with house_style(text):
             self.figure.savefig(out, format=kind, dpi=200, metadata=undated.get(kind))
         return out.getvalue()
 
     def _repr_html_(self) -> str:
-        image = base64.b64encode(self.svg()).decode()
-        return (
-            f'<img alt="{escape(self.alt)}" src="data:image/svg+xml;base64,{image}" '
-            'style="max-width: 100%; height: auto">'
-        )
+        # no second form for viewers that strip inline SVG: chapters are kept without outputs,
+        # and those viewers take the HTML first
+        return inline(self._render("svg", "none"), self.alt, _ON_A_PAGE)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/html": self._repr_html_(), "text/plain": self.alt}
 
 
 @contextmanager
-def house_style() -> Iterator[None]:
-    """Fonts and lines of the book, whatever the reader's own settings are."""
+def house_style(text: str = "path") -> Iterator[None]:
+    """Fonts and lines of the book, whatever the reader's own settings are.
+
+    `text` is "path" where an SVG is to have shapes for glyphs, "none" where text.
+    """
     from matplotlib import style
 
-    with style.context(_STYLE, after_reset=True):
+    with style.context(_STYLE | {"svg.fonttype": text}, after_reset=True):
         yield
 
 
-def canvas(
-    title: str, subtitle: str, *, height: float = 3.8, width: float = WIDTH, margin: float = 0.9
-) -> tuple[Figure, Axes]:
+def text_width(text: str, size: float = TEXT, weight: str = "normal") -> float:
+    """How wide a line of text is, in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(family=_STYLE["font.family"], size=size, weight=weight)
+    return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
+
+
+def wrapped(text: str, room: float, size: float = TEXT, weight: str = "normal") -> str:
+    """Text in lines of at most `room` points; a longer word has a line of its own."""
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for word in paragraph.split(" "):
+            if line and text_width(f"{line} {word}", size, weight) > room:
+                lines.append(line)
+                line = word
+            else:
+                line = f"{line} {word}" if line else word
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def canvas(title: str, subtitle: str, *, height: float = 3.2) -> tuple[Figure, Axes]:
     """An empty figure in the book's looks: draw on the axes, then call `finished`.
 
-    Title and, smaller, subtitle are wrapped to the width. Sizes are inches; `margin` is what the
-    labels left of the axes take from the subtitle.
+    Title and, smaller, subtitle are wrapped to the width. The height is in inches; what wrapped
+    lines and a `legend` take is added to it.
     """
     from matplotlib.figure import Figure
 
-    def wrap(text: str, width: float) -> str:
-        return textwrap.fill(text, int(width), break_long_words=False, break_on_hyphens=False)
-
-    figure = Figure(figsize=(width, height), layout="constrained")
+    room = 72 * WIDTH * 0.98
+    title = wrapped(title, room, _STYLE["figure.titlesize"], "bold")
+    subtitle = wrapped(subtitle, room)
+    height += 0.22 * title.count("\n") + 0.18 * subtitle.count("\n")
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.add_subplot()
-    figure.suptitle(wrap(title, 8.5 * width), x=0.01, ha="left", weight="bold")
-    axes.set_title(wrap(subtitle, 11.5 * (width - margin)), loc="left", color=INK)
+    figure.suptitle(title, x=0.01, ha="left", weight="bold")
+    axes.set_title(subtitle, loc="left", color=INK, gid="subtitle")
     return figure, axes
 
 
 def finished(figure: Figure, alt: str) -> Plot:
-    """Settle the layout, and pair the figure with the words for those who cannot see it."""
+    """Settle the layout, and pair the figure with the words for those who cannot see it.
+
+    Labels of axes are wrapped to these; of ticks' labels, those that would touch the one before
+    are left out.
+    """
+    from matplotlib.transforms import blended_transform_factory
+
     # a constrained layout creeps a little with every drawing: settle it once, so that showing
     # a figure twice gives the same bytes
     with house_style():
         figure.draw_without_rendering()
+        for axes in figure.axes:
+            room, page = axes.get_window_extent(), figure.bbox
+            middle = (room.x0 + room.x1) / 2
+            width = 2 * min(middle, page.width - middle)
+            for axis, length in ((axes.xaxis, width), (axes.yaxis, room.height)):
+                points = length * 72 / figure.dpi
+                axis.set_label_text(wrapped(axis.get_label_text(), points - 4))
+                _thin_ticks(axis)
+        figure.draw_without_rendering()
         figure.set_layout_engine("none")
+        # from the figure's edge on: the labels at the left would take its room
+        for text in figure.findobj(lambda part: part.get_gid() == "subtitle"):
+            across = blended_transform_factory(figure.transFigure, text.get_transform())
+            text.set(x=0.01, transform=across)
     return Plot(figure, alt)
+
+
+def _thin_ticks(axis: Axis) -> None:
+    last = None
+    for tick in axis.get_major_ticks():
+        low, high = sorted(axis.get_view_interval())
+        box = tick.label1.get_window_extent()
+        if tick.label1.get_text() and low <= tick.get_loc() <= high:
+            if last is not None and last.overlaps(box.padded(2)):
+                tick.label1.set_visible(False)
+            else:
+                last = box
 
 
 def draw_series(
@@ -215,11 +280,16 @@ def _formatter() -> Any:
     return FuncFormatter(lambda value, _: short(value))
 
 
-def legend(figure: Figure, axes: Axes) -> None:
+def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
     """A legend below the axes, in as many columns as fit."""
-    handles, labels = axes.get_legend_handles_labels()
-    columns = max(1, min(len(labels), 66 // (max(map(len, labels)) + 8)))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    room = 72 * WIDTH - 8
+    labels = [wrapped(label, room - 40) for label in labels]
+    widest = max(text_width(line) for label in labels for line in label.split("\n"))
+    columns = max(1, min(len(labels), int(room / (widest + 50))))
+    lines = sum(label.count("\n") + 1 for label in labels)
+    figure.set_figheight(figure.get_figheight() + 0.12 + 0.21 * -(-lines // columns))
+    more: Style = {"ncols": columns, "columnspacing": 1.2, "frameon": False}
+    figure.legend(handles, labels, loc="outside lower left", **more)
 
 
 def look(i: int) -> Style:

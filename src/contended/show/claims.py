@@ -135,20 +135,17 @@ class Timed:
     def __format__(self, form: str) -> str:
         return format(self.median, form or ",.3g")
 
-    def claim(self, expected: str, form: str) -> Claim:
-        """What became of it, for a sentence and the format that the sentence writes it in."""
-        recorded = ""
-        if not self.holds:
-            kept = tuple(recorded_of(run) for run in self._runs)
-            # where recorded runs stand in for all that was to be measured, once is enough
-            if None not in kept and any(a is not b for a, b in zip(self._runs, kept, strict=True)):
-                recorded = _seen(*_try(self._work_out, kept), form)
-        return Claim(
-            expected=expected,
-            holds=self.holds,
-            seen=_seen(self._found, self._why, form),
-            recorded=recorded,
-        )
+    def seen(self, form: str) -> str:
+        """What this run measured, in a sentence's format, or why it could not."""
+        return _seen(self._found, self._why, form)
+
+    def recorded(self, form: str) -> str:
+        """The same of the recorded run; empty without one."""
+        kept = tuple(recorded_of(run) for run in self._runs)
+        # where recorded runs stand in for all that was to be measured, once is enough
+        if None in kept or all(a is b for a, b in zip(self._runs, kept, strict=True)):
+            return ""
+        return _seen(*_try(self._work_out, kept), form)
 
     def bound(self, form: str) -> str:
         """The bound in words: "above 1.2 and below 3"."""
@@ -180,7 +177,7 @@ def claim(sentence: str, *, holds: bool = True, **values: Any) -> None:
     Args:
         sentence: Markdown with the values' names in braces, as for `str.format`.
         holds: Whether what the sentence says is so, as far as no time decides it.
-        values: What the sentence names; those that rest on time are `timed`.
+        values: What the sentence names; those that rest on time are `timed`, each by its own name.
 
     Raises:
         ContendedError: it does not hold; or a time misses its bound, in a run that was to become
@@ -190,13 +187,26 @@ def claim(sentence: str, *, holds: bool = True, **values: Any) -> None:
     about_time = {name: v for name, v in values.items() if isinstance(v, Timed)}
     if not holds:
         raise ContendedError(f"this does not hold: {_bare(text.format(**values))}")
-    if about_time:
-        forms = _forms(text)
-        words = {n: _Words(v.bound(forms.get(n, ",.3g"))) for n, v in about_time.items()}
-        expected = _bare(text.format(**{**values, **words}))
-        for name, number in about_time.items():
-            show(number.claim(expected, forms.get(name, ",.3g")))
-    if all(number.holds for number in about_time.values()):
+    inside = (v for group in values.values() if isinstance(group, Mapping) for v in group.values())
+    if any(isinstance(v, Timed) for v in inside):
+        raise TypeError("a timed value inside a mapping would not be judged: give it a name")
+    forms = dict.fromkeys(about_time, ",.3g") | _forms(text)
+    unsaid = dict.fromkeys(about_time, _Words("…"))
+    missed = {name: number for name, number in about_time.items() if not number.holds}
+    # what missed is one box, so that its sentence is read once
+    for group in [*({name: v} for name, v in about_time.items() if v.holds), missed]:
+        bounds = {name: _Words(number.bound(forms[name])) for name, number in group.items()}
+        recorded = [v.recorded(forms[name]) for name, v in group.items() if not v.holds]
+        if group:
+            show(
+                Claim(
+                    expected=_bare(text.format(**values | unsaid | bounds)),
+                    holds=group is not missed,
+                    seen="; ".join(v.seen(forms[name]) for name, v in group.items()),
+                    recorded="; ".join(r or "…" for r in recorded) if any(recorded) else "",
+                )
+            )
+    if not missed:
         display(Sentence(text.format(**values)))
 
 

@@ -46,16 +46,15 @@ def matrix(
     grid = [[pairs.get((i, j), math.nan) for j in range(n)] for i in range(n)]
     top = max(pairs.values())
     with canvas.house_style():
-        side = min(5.2, max(3.2, 2.0 + 0.45 * n))
-        figure, axes = canvas.canvas(title, note, height=side, width=min(canvas.WIDTH, 1.25 * side))
+        figure, axes = canvas.canvas(title, note, height=min(4.0, max(2.8, 2.0 + 0.3 * n)))
         # from zero, so that twice the colour is twice the cost
         image = axes.imshow(grid, cmap="cividis", vmin=0, vmax=top)
         figure.colorbar(image, ax=axes, shrink=0.9).set_label(unit)
-        if n <= 10:
+        if n <= 8:
             for (i, j), value in pairs.items():
                 ink = "black" if value > 0.55 * top else "white"
-                axes.text(j, i, short(value), ha="center", va="center", color=ink, fontsize=10)
-        every = max(1, math.ceil(n / 16))
+                axes.text(j, i, short(value), ha="center", va="center", color=ink)
+        every = max(1, math.ceil(n / 10))
         for set_ticks in (axes.set_xticks, axes.set_yticks):
             set_ticks(range(0, n, every), [str(label) for label in labels[::every]])
         axes.set(xlabel=f"to {axis}", ylabel=f"from {axis}")
@@ -104,6 +103,6 @@ def sweep(
             canvas.ticks_at(axes.xaxis, x)
         axes.set_xlabel(xlabel)
         canvas.value_axis(axes.yaxis, ylabel, series, log=logy)
-        canvas.legend(figure, axes)
+        canvas.legend(figure, *axes.get_legend_handles_labels())
     lines = say(series, [f"at {worded(at)}" for at in x], "")
     return canvas.finished(figure, alt(title, join(note, f"{ylabel} against {xlabel}"), lines))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Drawn figures: who touches what, and when. They explain; they are not to scale and say so.
+"""Drawn figures: what lies where, and who is linked to whom. They explain and measure nothing.
 
 In each, `note` stands under the title, and `alt` is the story or the point in words. What is of one
 `kind` looks alike and is named in the legend.
@@ -27,28 +27,6 @@ _SIGNAL = canvas.PALETTE[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Something that lasts, on a lane of a timeline, from step `start` to step `end`.
-
-    Keep `text`, which stands in it, to a few characters per step.
-    """
-
-    start: float
-    end: float
-    text: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Arrow:
-    """Something that goes from one lane to another at one time: a line handed over, a wake-up."""
-
-    at: float
-    source: str
-    target: str
-
-
-@dataclass(frozen=True, slots=True)
 class Field:
     """A member of a struct: `size` bytes from `offset` on."""
 
@@ -69,27 +47,6 @@ _Block = tuple[float, float, str, str]
 _Structs = Mapping[str, Sequence[Field]]
 
 
-def timeline(
-    title: str,
-    lanes: Mapping[str, Sequence[Span]],
-    *,
-    arrows: Sequence[Arrow] = (),
-    note: str = "time runs to the right, not to scale",
-    alt: str,
-) -> Plot:
-    """Lanes with spans on them, one lane for each thread or CPU, and arrows between lanes.
-
-    Raises UsageError if an arrow names a lane that is not there.
-    """
-    _check_ends("lane", arrows, lanes)
-    rows = {
-        name: [(span.start, span.end - span.start, span.text, span.kind) for span in spans]
-        for name, spans in lanes.items()
-    }
-    height, axis = 1.5 + 0.5 * len(rows), {"xticks": [], "xlabel": "time →"}
-    return _in_rows((title, note, alt), rows, height, 0.66, axis, arrows=arrows)
-
-
 def layout(title: str, structs: _Structs, *, line: int = 64, note: str = "", alt: str) -> Plot:
     """Structs as bytes in a row of cache lines: what shares a line with what.
 
@@ -101,15 +58,17 @@ def layout(title: str, structs: _Structs, *, line: int = 64, note: str = "", alt
         for name, fields in structs.items()
     }
     xlabel = f"offset (bytes); a line of {line} bytes ends at each upright"
-    axis = {"xlim": (-1, end + 1), "xticks": range(0, end + 1, max(8, line // 4)), "xlabel": xlabel}
+    axis = {
+        "xlim": (-0.01 * end, 1.01 * end),
+        "xticks": range(0, end + 1, max(8, line // 4)),
+        "xlabel": xlabel,
+    }
     offsets = "; ".join(
         f"{name}: " + ", ".join(f"{f.name} at {f.offset} to {f.end - 1}" for f in fields)
         for name, fields in structs.items()
     )
     words = (title, note, f"{alt} Offsets: {offsets}.")
-    height, borders = 1.6 + 0.8 * len(rows), range(0, end + 1, line)
-    styles = (0.09 * end, {"rotation": 90}, {"rotation": 0})
-    return _in_rows(words, rows, height, 0.6, axis, styles=styles, uprights=borders)
+    return _in_rows(words, rows, axis, uprights=range(0, end + 1, line))
 
 
 def cache_lines(
@@ -122,25 +81,20 @@ def cache_lines(
     """
     line = 64
     rows: dict[str, list[_Block]] = {}
-    places, said = [], []
+    said = []
     for name, fields in structs.items():
         for at in range(0, max(field.end for field in fields), line):
             here = [f for f in fields if f.offset < at + line and f.end > at]
             said.append(f"{name} from byte {at}: {', '.join(f.name for f in here)}")
-            places.append(len(rows) + 0.45 * list(structs).index(name))
             rows[f"{name}, {at}" if len(structs) > 1 else str(at)] = [
                 (start := max(f.offset - at, 0), min(f.end - at, line) - start, f.name, f.kind)
                 for f in here
             ]
-    bottom = len(rows) + 0.45 * len(structs)
     xlabel = f"byte in the line; each row is a cache line of {line} bytes"
     axis = {"xlim": (0, line), "xticks": range(0, line + 1, 8), "xlabel": xlabel}
-    axis["ylim"] = (bottom - 0.9, -0.55)
     words = (title, note, f"{alt} {'; '.join(said)}.")
     kinds = [*kinds, *(field.kind for fields in structs.values() for field in fields)]
-    styles = (8, {"pad": 0.6, "fontsize": 7.5}, {"pad": 0.6, "fontsize": 9})
-    height = 1.55 + 0.4 * bottom
-    return _in_rows(words, rows, height, 0.78, axis, places=places, kinds=kinds, styles=styles)
+    return _in_rows(words, rows, axis, kinds=kinds)
 
 
 def strips(
@@ -155,50 +109,51 @@ def strips(
         for name, cells in rows.items()
     }
     width = max(map(len, rows.values()))
-    axis = {"xlim": (-0.6, width - 0.4), "xticks": [], "xlabel": xlabel}
-    return _in_rows((title, note, alt), blocks, 1.7 + 0.42 * len(rows), 0.74, axis)
+    axis = {"xlim": (-0.55, width - 0.45), "xticks": [], "xlabel": xlabel}
+    return _in_rows((title, note, alt), blocks, axis)
 
 
 def _in_rows(
     words: tuple[str, str, str],
     rows: Mapping[str, Sequence[_Block]],
-    height: float,
-    thickness: float,
     axis: Mapping[str, Any],
     *,
-    places: Sequence[float] = (),
     kinds: Sequence[str] = (),
-    styles: tuple[float, Style, Style] = (0, {}, {}),
-    arrows: Sequence[Arrow] = (),
     uprights: Sequence[int] = (),
 ) -> Plot:
-    """Rows from top to bottom; text in a block narrower than `styles[0]` is styled by the next."""
+    """Rows from top to bottom, each below its name; text wider than its block is upright.
+
+    Heights are in points: a row is as high as its longest upright text.
+    """
     kinds = list(dict.fromkeys([*kinds, *(kind for row in rows.values() for *_, kind in row)]))
-    at = dict(zip(rows, places or range(len(rows)), strict=True))
+    left, right = axis["xlim"]
+    point = 72 * canvas.WIDTH * 0.96 / (right - left)
+    at, tall, bottom = {}, {}, 0.0
+    for name, row in rows.items():
+        wide = [canvas.text_width(text) for _, width, text, _ in row]
+        high = [w for w, block in zip(wide, row, strict=True) if w + 3 > point * block[1]]
+        tall[name] = max([22.0, *(w + 8 for w in high)])
+        at[name] = bottom + 17 + tall[name] / 2
+        bottom += 17 + tall[name] + 7
     with canvas.house_style():
+        height = bottom / 72 + 0.75 + 0.25 * bool(axis["xticks"])
         figure, axes = canvas.canvas(*words[:2], height=height)
         for name, row in rows.items():
-            for left, width, text, kind in row:
+            axes.text(left, at[name] - tall[name] / 2 - 3, name, va="bottom")
+            for start, width, text, kind in row:
                 look = _look(kinds.index(kind))
-                axes.barh(at[name], width, thickness, left, linewidth=0.8, label=kind, **look)
-                style = styles[1] if width < styles[0] else styles[2]
-                _text(axes, left + width / 2, at[name], text, **style)
-        for arrow in arrows:
-            start, end = at[arrow.source], at[arrow.target]
-            down = math.copysign(0.33, end - start)
-            drawn = {"arrowstyle": "-|>", "color": _SIGNAL, "linewidth": 1.6}
-            axes.annotate("", (arrow.at, end - down), (arrow.at, start + down), arrowprops=drawn)
-        for x in uprights:
-            axes.axvline(x, color=_SIGNAL, linewidth=1.6)
-        axes.set_yticks(list(at.values()), list(at))
-        axes.set(**{"ylim": (len(rows) - 0.5, -0.5), **axis})
-        axes.tick_params(axis="y", length=0)
+                axes.barh(at[name], width, tall[name], start, linewidth=0.8, label=kind, **look)
+                turned = canvas.text_width(text) + 3 > point * width
+                _text(axes, start + width / 2, at[name], text, rotation=90 if turned else 0)
+        for name, y in at.items() if uprights else ():
+            ends = y - tall[name] / 2 - 3, y + tall[name] / 2 + 3
+            axes.vlines(uprights, *ends, color=_SIGNAL, linewidth=1.6)
+        axes.set(**{"ylim": (bottom, 0), "yticks": [], **axis})
         axes.spines["left"].set_visible(False)
         axes.spines["bottom"].set_visible(len(axis["xticks"]) > 0)
         # one entry a kind, although each bar carries its label
         handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-        look = {"loc": "outside lower left", "ncols": 3, "frameon": False}
-        figure.legend(handles.values(), handles.keys(), **look)
+        canvas.legend(figure, list(handles.values()), list(handles))
     return _finished(figure, *words)
 
 
@@ -230,10 +185,11 @@ def graph(
 
     Raises UsageError if an edge names a box that is not there.
     """
-    _check_ends("box", edges, boxes)
+    if lost := {name for edge in edges for name in (edge.source, edge.target)} - set(boxes):
+        raise UsageError(f"no box {min(lost)!r}; there are: {', '.join(boxes)}")
     kinds = list(dict.fromkeys(box.kind for box in boxes.values()))
     columns, rows = [b.column for b in boxes.values()], [b.row for b in boxes.values()]
-    height = 1.6 + 0.95 * (max(rows) - min(rows) + 1)
+    height = 0.9 + 0.85 * (max(rows) - min(rows) + 1)
     with canvas.house_style():
         from matplotlib.patches import FancyArrowPatch, Patch
 
@@ -259,23 +215,19 @@ def graph(
             head = "-|>" if edge.head else "-"
             axes.add_patch(FancyArrowPatch(start, end, arrowstyle=head, **shape, **line))
             x, y = (a.column + b.column) / 2, (a.row + b.row) / 2
-            style: Style = {"pad": 0.5, "fontsize": 9, "color": ink, "zorder": 4}
+            style: Style = {"pad": 0.5, "color": ink, "zorder": 4}
             if level:
                 _text(axes, x, y - 0.06, edge.text, va="bottom", **style)
+            elif x > min(columns):
+                _text(axes, x - 0.06, y, edge.text, ha="right", **style)
             else:
                 _text(axes, x + 0.06, y, edge.text, ha="left", **style)
-        axes.set_xlim(min(columns) - 0.6, max(columns) + 0.6)
+        axes.set_xlim(min(columns) - 0.46, max(columns) + 0.46)
         axes.set_ylim(max(rows) + 0.5, min(rows) - 0.5)
         axes.set_axis_off()
         patches = [Patch(**_look(nth)) for nth in range(len(kinds))]
-        ncols = 2 if len(kinds) > 3 or max(map(len, kinds)) > 24 else 3
-        figure.legend(patches, kinds, loc="outside lower left", ncols=ncols, frameon=False)
+        canvas.legend(figure, patches, kinds)
     return _finished(figure, title, note, alt)
-
-
-def _check_ends(what: str, arrows: Sequence[Arrow | Edge], known: Mapping[str, object]) -> None:
-    if lost := {name for a in arrows for name in (a.source, a.target)} - set(known):
-        raise UsageError(f"no {what} {min(lost)!r}; there are: {', '.join(known)}")
 
 
 def _look(nth: int) -> Style:
@@ -288,7 +240,7 @@ def _text(axes: Axes, x: float, y: float, text: str, *, pad: float = 0.8, **more
     """Text that stays legible on hatching."""
     if not text:
         return
-    style = {"ha": "center", "va": "center", "fontsize": 10, **more}
+    style = {"ha": "center", "va": "center", **more}
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": pad}
     axes.text(x, y, text, bbox=box, **style)
 

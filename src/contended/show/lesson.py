@@ -6,6 +6,7 @@ Everything here shows itself in JupyterLab and in the rendered book alike, and d
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -27,6 +28,7 @@ from contended.show import claims
 from contended.show.claims import RECORD, Claim
 from contended.show.table import Table
 from contended.show.widget import with_widget
+from contended.state import Check
 
 RECORDED = "CONTENDED_RECORDED"
 """Set to 1 to show the reference runs, which are the same on any machine, and measure nothing."""
@@ -101,9 +103,13 @@ class Prediction:
 
         def committed(_: object) -> None:
             try:
-                self.guess = float(field.value.replace(",", "."))
-                said.value = self._said()
+                guess = float(field.value.replace(",", "."))
             except ValueError:
+                guess = math.nan
+            if math.isfinite(guess):
+                self.guess = guess
+                said.value = self._said()
+            else:
                 said.value = f"{escape(field.value[:40])} is no number: write it as 2.5 or 1e3."
 
         field.observe(committed, names="value")
@@ -200,9 +206,22 @@ def live(name: str, run: Callable[[], Measurement], *, may_fail: bool = False) -
     if os.environ.get(RECORD) == "1":
         reference(name).parent.mkdir(parents=True, exist_ok=True)
         measurement.save(reference(name))
+    _warn(measurement.provenance.state)
     _keep(name, measurement)
     claims.remember(measurement, partial(recorded, name))
     return measurement
+
+
+_warned: set[str] = set()
+
+
+def _warn(state: Iterable[Check]) -> None:
+    """Say of each thing that spoils measurements so once, not under every figure."""
+    fresh = [check for check in state if not check.ok and check.name not in _warned]
+    if fresh:
+        _warned.update(check.name for check in fresh)
+        said = "; ".join(map(str, fresh))
+        claims.display(Note("The machine, as it was measured", f"{said}.", "warning"))
 
 
 def _instead(name: str, why: str, error: ContendedError) -> Measurement:

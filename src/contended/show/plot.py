@@ -54,7 +54,7 @@ def throughput(
         canvas.ticks_at(axes.xaxis, counts)
         axes.set_xlabel("threads")
         canvas.value_axis(axes.yaxis, _label(measurement), series)
-        canvas.legend(figure, axes)
+        canvas.legend(figure, *axes.get_legend_handles_labels())
     lines = say(series, [f"at {in_threads(n)}" for n in counts], measurement.unit)
     return canvas.finished(figure, alt(title, _subtitle(measurement, where), lines))
 
@@ -62,9 +62,8 @@ def throughput(
 def _strips(measurement: Measurement, series: Series, title: str, where: str) -> Plot:
     # horizontal: variant names are long, and here they never run into each other
     subtitle = _subtitle(measurement, where, _BARS)
-    height, margin = 1.7 + 0.55 * len(series), 0.4 + 0.09 * max(map(len, series))
     with canvas.house_style():
-        figure, axes = canvas.canvas(title, subtitle, height=height, margin=margin)
+        figure, axes = canvas.canvas(title, subtitle, height=1.5 + 0.5 * len(series))
         for i, (row,) in enumerate(series.values()):
             if row:
                 middle = stats.median(row)
@@ -92,7 +91,7 @@ def phases(measurement: Measurement, threads: int, title: str | None = None) -> 
         canvas.draw_series(axes, range(len(names)), series, dodge=0.6)
         _phase_axis(axes, names)
         canvas.value_axis(axes.yaxis, _label(measurement), series)
-        canvas.legend(figure, axes)
+        canvas.legend(figure, *axes.get_legend_handles_labels())
     lines = say(series, [f"in phase {phase}" for phase in names], measurement.unit)
     return canvas.finished(figure, alt(title, _subtitle(measurement, where), lines))
 
@@ -133,13 +132,13 @@ def shares(
                 axes.bar(x, middle, width * 0.9, color=colour, label=label, **style)
                 canvas.draw_points(axes, canvas.spaced(x, width * 0.5, len(row)), row, i)
                 above: Style = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
-                axes.annotate(short(middle), (x, max(row)), fontsize=10, **above)
+                axes.annotate(short(middle), (x, max(row)), **above)
         _phase_axis(axes, names)
         axes.set_ylabel(ylabel if "%" in ylabel else f"{ylabel} (%)")
         # room above 100 for the numbers on the bars
         axes.set(ylim=(0, 112), yticks=range(0, 101, 20))
         axes.grid(axis="y", alpha=0.3)
-        canvas.legend(figure, axes)
+        canvas.legend(figure, *axes.get_legend_handles_labels())
     lines = say(series, [f"in phase {phase}" for phase in names], "%")
     return canvas.finished(figure, alt(title, _subtitle(measurement, where), lines))
 
@@ -162,28 +161,37 @@ def ratios(measurement: Measurement, title: str | None = None) -> Plot:
     common = compress((pair if len(rows) > 1 else "", threads, phase), [not d for d in differ])
     title = title or f"{measurement.case}: ratio of {_what(measurement)}"
     subtitle = _subtitle(measurement, *common, "points: medians, bars: 95% intervals")
-    height, margin = 1.9 + 0.36 * len(rows), 0.4 + 0.09 * max(map(len, labels))
     with canvas.house_style():
-        figure, axes = canvas.canvas(title, subtitle, height=height, margin=margin)
+        # each row's name and numbers stand above it: beside it they would leave no room
+        room = 72 * canvas.WIDTH - 12
+        space = "\N{NO-BREAK SPACE}"
+        numbers = [
+            f"{short(r.median)}{space}[{short(r.low)},{space}{short(r.high)}]" for _, r in rows
+        ]
+        labels = [
+            canvas.wrapped(f"{label}: {text}", room)
+            for label, text in zip(labels, numbers, strict=True)
+        ]
+        height = 0.45 + 0.17 * max(label.count("\n") for label in labels)
+        figure, axes = canvas.canvas(title, subtitle, height=1.2 + height * len(rows))
         axes.axvline(1, color=canvas.INK, linestyle="--", linewidth=1)
         for y, (key, row) in enumerate(rows):
             ends = [[row.median - row.low], [row.high - row.median]]
             style: Style = {"markersize": 7, "capsize": 4, "linewidth": 1.8}
             look = canvas.look(keys.index(key) + 1)
             axes.errorbar(row.median, y, xerr=ends, **style, **look)
-            text = f"{short(row.median)} [{short(row.low)}, {short(row.high)}]"
-            right: Style = {"xycoords": ("axes fraction", "data"), "va": "center"}
-            axes.annotate(text, (1.02, y), fontsize=10, **right)
-        axes.set_yticks(range(len(rows)), labels)
-        axes.set(ylim=(len(rows) - 0.5, -0.5), ylabel="variant / base" if differ[0] else "")
+            above: Style = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+            above |= {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1}}
+            axes.annotate(labels[y], (0.01, y), (0, 7), **above).set_in_layout(False)
+        axes.set(yticks=[], ylim=(len(rows) - 0.7, -0.95))
+        axes.spines["left"].set_visible(False)
         low = min(1.0, *(row.low for _, row in rows))
         high = max(1.0, *(row.high for _, row in rows))
         if low > 0:
             axes.set_xscale("log")
             # a symmetric, readable range even when every ratio is close to 1
             axes.set_xlim(min(0.8, low / 1.15), max(1.25, high * 1.15))
-        # names to the left and numbers to the right leave little room
-        canvas.tidy_log(axes.xaxis, most=6)
+        canvas.tidy_log(axes.xaxis)
         axes.grid(axis="x", alpha=0.3)
         axes.set_xlabel("paired ratio (no unit; 1 = no difference)")
     lines = [

@@ -31,6 +31,12 @@ def measurement_table(measurement: Measurement) -> Table:
     )
 
 
+def ratio_table(measurement: Measurement) -> Table:
+    """The paired ratios."""
+    head, *rows = _ratios(measurement)
+    return Table(f"{measurement.case}: how much faster, pair by pair", head, rows)
+
+
 def measurement_text(measurement: Measurement) -> str:
     """A measurement as tables: values with spread and counts, latencies, paired ratios."""
     parts = [columns(_values(measurement))]
@@ -38,6 +44,7 @@ def measurement_text(measurement: Measurement) -> str:
     parts += [
         f"FAILED {f.variant} with {f.threads} threads: {f.reason}" for f in measurement.failures
     ]
+    parts += [f"The machine: {line}." for line in measurement.provenance.disturbed]
     parts.append(f"{_where(measurement)}, {measurement.provenance.seconds:.1f} s")
     return "\n\n".join(parts)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -22,18 +23,27 @@ class Table:
     notes: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
-        def cells(row: Sequence[Any], tag: str) -> str:
-            shown = [f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row]
-            if row and (more := len(self.head) - len(row)) > 0:
-                shown[-1] = shown[-1].replace(">", f' colspan="{more + 1}">', 1)
-            return f"<tr>{''.join(shown)}</tr>"
+        # JupyterLab sets every cell to the right unless the cell itself says otherwise
+        sides = [_side([row[n : n + 1] for row in self.rows]) for n in range(len(self.head))]
+
+        def cells(row: Sequence[Any], scope: str = "") -> str:
+            shown = ""
+            for n, cell in enumerate(row):
+                # what is empty names nothing
+                head = (scope or ("row" if n == 0 else "")) if str(cell) else ""
+                wide = len(self.head) - n if n == len(row) - 1 else 1
+                style = f"text-align:{sides[n]}" + ";font-weight:normal" * (head == "row")
+                tag = f'th scope="{head}"' if head else "td"
+                span = f' colspan="{wide}"' if wide > 1 else ""
+                shown += f'<{tag}{span} style="{style}">{_breakable(str(cell))}</{tag[:2]}>'
+            return f"<tr>{shown}</tr>"
 
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
         return (
             '<table class="table">'
             + (f"<caption>{escape(self.caption)}</caption>" if self.caption else "")
-            + f"<thead>{cells(self.head, 'th')}</thead>"
-            f"<tbody>{''.join(cells(row, 'td') for row in self.rows)}</tbody></table>"
+            + f"<thead>{cells(self.head, 'col')}</thead>"
+            f"<tbody>{''.join(cells(row) for row in self.rows)}</tbody></table>"
             + (f"<ul>{notes}</ul>" if notes else "")
         )
 
@@ -41,6 +51,22 @@ class Table:
         rows = [[str(cell) for cell in row] for row in (self.head, *self.rows)]
         rows = [[*row, *[""] * (len(self.head) - len(row))] for row in rows]
         return "\n".join([columns(rows), *(f"note: {note}" for note in self.notes)])
+
+
+def _breakable(cell: str) -> str:
+    """HTML in which a long name may end a line, or the columns beside it would have no room."""
+    ends = re.compile(r"(_+|[/(]|[a-z]\.)(?=[^\W_])")
+    return re.sub(r"\S{12,}", lambda name: ends.sub(r"\1<wbr>", name[0]), escape(cell))
+
+
+def _side(column: Sequence[Sequence[Any]]) -> str:
+    """Right for a column of numbers alone."""
+    try:
+        for cell in column:
+            float("".join(map(str, cell)).replace(",", "") or 0)
+    except ValueError:
+        return "left"
+    return "right"
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
