@@ -10,7 +10,7 @@ ARGS ?=
 # The chapters measure, so nothing runs beside anything else, whatever -j says.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help book html test check style lab labs kernels record doctor bench clean distclean
+.PHONY: help book html pdf test check style lab labs kernels record doctor bench clean distclean
 
 # Start-up files in a reader's IPython profile are not part of the book.
 export IPYTHONDIR := $(CURDIR)/_build/ipython
@@ -27,6 +27,10 @@ html:
 # Two at a time: no two measurements run at once (contended.measure.runner sees to it), and none is judged
 # by its time alone.
 BRISK := -n 2 --dist loadfile -m 'not check'
+SLOWEST := --durations 20 --durations-min 5
+
+pdf: book ## the same, and each chapter as a PDF in _build/pdf, printed by Chromium
+	$(PY) tools/pdf.py _build/$(if $(findstring --recorded,$(ARGS)),recorded/,)html _build/pdf
 
 test: $(VENV)/.dev style ## style, types, all tests of some minutes or less (ARGS='-k word')
 	$(PY) -m pytest $(BRISK) $(ARGS)
@@ -34,8 +38,8 @@ test: $(VENV)/.dev style ## style, types, all tests of some minutes or less (ARG
 # The second half runs whatever became of the first, so that one run names all that is wrong.
 check: $(VENV)/.dev style ## the same, and all the rest: chapters run, kernels built and booted, labs graded
 	@status=0; \
-	$(PY) -m pytest $(BRISK) $(ARGS) || status=$$?; \
-	$(PY) -m pytest -m check $(ARGS) || status=$$?; \
+	$(PY) -m pytest $(BRISK) $(SLOWEST) $(ARGS) || status=$$?; \
+	$(PY) -m pytest -m check $(SLOWEST) $(ARGS) || status=$$?; \
 	exit $$status
 
 style: $(VENV)/.dev

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+import threading
+from collections.abc import Generator, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -70,23 +74,46 @@ def root() -> Path:
 def book(root: Path, request: pytest.FixtureRequest) -> Path:
     """The directory of the rendered book, built now by the Makefile's own command."""
     recorded = request.param == "recorded"
-    done = subprocess.run(
-        [
-            "make",
-            "--no-print-directory",
-            "html",
-            f"PY={sys.executable}",
-            f"ARGS={'--recorded' if recorded else ''}",
-        ],
-        cwd=root,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    lock = root / "_build" / "tests.lock"
+    lock.parent.mkdir(exist_ok=True)
+    # Tests run two at a time, and a tree is built once at a time: who comes second finds it built.
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = subprocess.run(
+            [
+                "make",
+                "--no-print-directory",
+                "html",
+                f"PY={sys.executable}",
+                f"ARGS={'--recorded' if recorded else ''}",
+            ],
+            cwd=root,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
     # One failure that shows the build's own words, rather than one traceback for each test.
     assert done.returncode == 0, f"the book does not build:\n{done.stdout[-6000:]}"
     if recorded:
         assert "claims about time missed" not in done.stdout, "a recorded run misses a claim"
     return root / "_build" / ("recorded/html" if recorded else "html")
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files without writing a line for each."""
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def site(book: Path) -> Iterator[str]:
+    """The book on a local web server: its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(book))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()

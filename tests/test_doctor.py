@@ -72,6 +72,7 @@ def test_this_machine_is_ready() -> None:
         "CPUs",
         "SCHED_FIFO",
         "cache directory",
+        *("governor", "boost", "SMT", "CPU quota", "steal", "other load"),
     }
     cpus = next(check for check in seen.checks if check.name == "CPUs")
     assert cpus.detail.startswith(f"{len(os.sched_getaffinity(0))} allowed")
@@ -177,6 +178,43 @@ def test_an_unknown_package_manager(
     assert "gone, browser; the line for the package manager of this system (Fedora 43)" in text
     assert doctor.main(["--packages"]) == 0
     assert capsys.readouterr().out == "\n"
+
+
+@pytest.mark.parametrize(
+    ("manager", "line"),
+    [
+        ("dnf", "dnf install glibc-devel elfutils-libelf-devel qemu-system-x86-core git"),
+        ("pacman", "pacman -S --needed glibc libelf qemu-system-x86 git"),
+    ],
+)
+def test_fedora_and_arch(
+    manager: str, line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Their own names; what they have not is said, with where it comes from."""
+    (tmp_path / manager).write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / manager).chmod(0o755)
+    real = shutil.which
+
+    def which(name: str, path: str | None = None) -> str | None:
+        return None if name in {"apt-get", "dnf", "pacman"} - {manager} else real(name, path=path)
+
+    monkeypatch.setattr(shutil, "which", which)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert packages.system().manager == manager
+    names = ["libc6-dev", "libelf-dev", "qemu-system-x86", "git", "linux-source-6.1"]
+    wanted = [next(p for p in packages.PACKAGES if p.name == name) for name in names]
+    advice = packages.advice(wanted)
+    assert advice.install.strip("'").endswith(line)
+    assert advice.refresh == ""
+    (elsewhere,) = advice.elsewhere
+    assert elsewhere.startswith("linux-source-6.1: ")
+    assert "contended kernel source" in elsewhere
+
+
+def test_all_but_the_kernel_source_is_named_for_each_manager() -> None:
+    ours = {package.name for package in packages.PACKAGES} - {"linux-source-6.1"}
+    for names in packages.ELSEWHERE.values():
+        assert names.keys() == ours
 
 
 def test_apt_is_asked_once_and_in_english(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -290,14 +328,14 @@ def test_another_python_is_said(
     assert ("needs 3.11 to 3.14; name another with make PYTHON=" in check.detail) != fits
 
 
-@pytest.mark.parametrize("module", ["doctor.py", "packages.py", "__init__.py"])
+@pytest.mark.parametrize("module", ["doctor.py", "packages.py", "state.py", "__init__.py"])
 def test_runs_before_anything_is_installed(root: Path, module: str) -> None:
     """Old syntax, and nothing but the standard library."""
     source = (root / "src" / "contended" / module).read_text(encoding="utf-8")
     tree = ast.parse(source, feature_version=(3, 8))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            ours = {"contended", "contended.packages"}
+            ours = {"contended", "contended.packages", "contended.state"}
             top = str(node.module).partition(".")[0]
             assert top in sys.stdlib_module_names or node.module in ours, ast.unparse(node)
         if isinstance(node, ast.Import):

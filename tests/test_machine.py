@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import CPUS
 
-from contended import machine
+from contended import machine, state
 
 
 def kernel_list(numbers: list[int]) -> str:
@@ -31,14 +31,14 @@ def kernel_list(numbers: list[int]) -> str:
 @given(st.sets(st.integers(0, 600)))
 def test_a_cpu_list_reads_back(numbers: set[int]) -> None:
     ordered = sorted(numbers)
-    assert machine.parse_cpu_list(kernel_list(ordered) + "\n") == tuple(ordered)
+    assert state.parse_cpu_list(kernel_list(ordered) + "\n") == tuple(ordered)
 
 
 @pytest.mark.parametrize(
     ("text", "numbers"), [("", ()), ("\n", ()), ("3", (3,)), ("0-2,5", (0, 1, 2, 5)), ("7-7", (7,))]
 )
 def test_cpu_lists(text: str, numbers: tuple[int, ...]) -> None:
-    assert machine.parse_cpu_list(text) == numbers
+    assert state.parse_cpu_list(text) == numbers
 
 
 def fake_sysfs(where: Path, cpu: int) -> Path:

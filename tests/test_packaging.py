@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -18,17 +19,21 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from contended import cli, tree
+from contended.commands import simulate
+from contended.course import sandbox
+
 CONDA_NAMES = {"playwright": "playwright-python"}
 """Names that conda-forge gives to packages which are called otherwise in pyproject.toml."""
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 
 
-def declared(root: Path) -> dict[str, Requirement]:
-    """Everything that pyproject.toml asks for: itself, every extra, the build backend."""
+def declared(root: Path, extras: list[str] | None = None) -> dict[str, Requirement]:
+    """What pyproject.toml asks for: itself, these extras (default: all), the build backend."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     lines = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
-    for extra in project["project"]["optional-dependencies"].values():
-        lines += extra
+    for extra, wanted in project["project"]["optional-dependencies"].items():
+        lines += wanted if extras is None or extra in extras else []
     return {canonicalize_name(r.name): r for r in map(Requirement, lines)}
 
 
@@ -114,19 +119,108 @@ def test_constraints_name_no_host_and_no_hash(root: Path) -> None:
     assert "sha256" not in text
 
 
-def test_conda_route_has_the_same_packages_and_bounds(root: Path) -> None:
-    environment = yaml.safe_load((root / "environment.yml").read_text(encoding="utf-8"))
+@pytest.mark.parametrize(
+    ("file", "extras"),
+    [("environment.yml", ["book"]), ("environment-dev.yml", ["book", "course", "dev"])],
+)
+def test_conda_route_has_the_same_packages_and_bounds(
+    root: Path, file: str, extras: list[str]
+) -> None:
+    environment = yaml.safe_load((root / file).read_text(encoding="utf-8"))
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     entries = environment["dependencies"]
-    assert entries.pop() == {"pip": ["-e ."]}, "the package itself, last"
-    conda = {r.name: str(r.specifier) for r in map(Requirement, entries)}
+    package, *rest = entries.pop()["pip"]
+    assert package == "-e .", "the package itself"
+    conda = {r.name: str(r.specifier) for r in map(Requirement, [*entries, *rest])}
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert SpecifierSet(conda.pop("python")) == SpecifierSet(project["requires-python"])
     conda.pop("pip")
     assert conda == {
         CONDA_NAMES.get(name, name): str(requirement.specifier)
-        for name, requirement in declared(root).items()
+        for name, requirement in declared(root, extras).items()
     }
+
+
+@pytest.fixture(scope="module")
+def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a wheel of this tree is installed, without what it depends on."""
+    work = tmp_path_factory.mktemp("wheel")
+    for name in ("src", "csrc", "labs", "patches", "results", "docs", "LICENSES"):
+        skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(root / name, work / "tree" / name, ignore=skip)
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md"):
+        shutil.copy(root / name, work / "tree")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    offline = ["--no-deps", "--no-build-isolation", "--no-index", "--no-compile"]
+    command = [*pip, *offline, "--target", str(work / "there"), str(work / "tree")]
+    subprocess.run(command, check=True, env={**os.environ, "PIP_NO_CACHE_DIR": "1"})
+    shutil.rmtree(work / "tree")
+    return work / "there"
+
+
+def installed(
+    wheel: Path, *arguments: str, first: str = "pass"
+) -> subprocess.CompletedProcess[str]:
+    """Run the installed package's command in a folder that has nothing to do with the tree."""
+    place = wheel.parent / "elsewhere"
+    place.mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(wheel)}
+    environment.pop("CONTENDED_HOME", None)
+    code = f"import sys; {first}; from contended.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(
+        command, cwd=place, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("cases", "mount-hash"),
+        ("measure measuring --threads 1 --repeats 1 --ops 10", "shared"),
+        ("kernel list", "umount-grace-period/no-wait"),
+        ("scoreboard", "published numbers"),
+        pytest.param(
+            "course release out --lab measuring", "measuring.zip", marks=pytest.mark.check
+        ),
+        ("doctor", "contended measure: ready"),
+    ],
+)
+def test_a_wheel_needs_no_clone(wheel: Path, call: str, says: str) -> None:
+    done = installed(wheel, *call.split())
+    assert (done.returncode, done.stderr.count("Traceback")) == (0, 0), done.stderr
+    assert says in done.stdout
+    assert "make book:" not in done.stdout
+
+
+def test_what_an_extra_brings_is_named(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = installed(wheel, "course", "release", "x", first="sys.modules['nbformat'] = None")
+    assert done.returncode == 1
+    said = "contended: course needs the Python package nbformat: pip install 'contended[course]'"
+    assert done.stderr.splitlines() == [said]
+
+    def lacks(parser: object) -> None:
+        raise ModuleNotFoundError("no", name="numba")
+
+    monkeypatch.setattr(simulate, "fill", lacks)
+    assert cli.main(["simulate", "lockref-degrade"]) == 1
+    assert capsys.readouterr().err.endswith("numba: pip install 'contended[book]'\n")
+
+
+def test_a_submission_does_not_see_the_labs_of_a_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package is readable in the box, but not the solutions that a wheel puts below it."""
+    packed = tmp_path / "_tree"
+    packed.mkdir()
+    tmp_path.chmod(0o755)  # in the box somebody else looks
+    (packed / "solution.c").touch()
+    monkeypatch.setattr(sandbox, "_PACKAGE", tmp_path)
+    assert sandbox.run(["ls", str(packed)]).stdout.decode().strip() == "solution.c"
+    monkeypatch.setattr(tree, "PACKED", packed)
+    assert sandbox.run(["ls", str(packed)]).stdout.decode().strip() == ""
 
 
 def test_every_supported_python_is_tried_for_the_pins(root: Path) -> None:

@@ -128,6 +128,29 @@ def test_published_ratios() -> None:
     assert opens.ratio("before", "after") == pytest.approx((50 / 15, 55 / 10))
 
 
+def test_what_may_as_well_have_been_published() -> None:
+    stat = register.get("dentry-false-sharing").figure("stat-same-file")
+    assert stat.value("after").spread == (7.8e6, 9e6), "the source's own runs"
+    assert stat.ratio("after", "before", spread=True) == pytest.approx((1.548, 1.786), abs=1e-3)
+    lazy = register.get("umount-grace-period").figure("lazy-umount")
+    assert lazy.value("before").spread == pytest.approx((39.01, 49.43)), "the stated one"
+    assert stat.value("before").spread == (5038006, 5038006), "a point"
+    assert all(f.runs == 10 for f in register.get("umount-grace-period").published)
+
+
+def test_figures_that_contradict_their_source_say_how() -> None:
+    named = {
+        (case.slug, value.name): value.contradicted
+        for case in register.all()
+        for figure in case.published
+        for value in figure.values
+        if value.contradicted
+    }
+    assert named.keys() == {("open-creat-unlazy", "before"), ("mount-propagation", "before")}
+    assert "7,998,000" in (named["mount-propagation", "before"] or "")
+    assert 4000 * 3999 // 2 == 7_998_000
+
+
 def test_fix_that_helps_few_hurts_many() -> None:
     case = register.get("lockref-degrade")
     assert case.figure("spin-24-workers").ratio("after", "before")[0] > 3
@@ -162,7 +185,7 @@ def test_unknown_case_lists_the_choices(name: str) -> None:
 
 def test_unknown_figure_and_value_list_the_choices() -> None:
     case = register.get("dentry-false-sharing")
-    with pytest.raises(UsageError, match=r"'x'; it has: stat-same-file$"):
+    with pytest.raises(UsageError, match=r"'x'; it has: stat-same-file, stat-profile, robot-full$"):
         case.figure("x")
     with pytest.raises(UsageError, match=r"'x'; it has: before, after$"):
         case.figure("stat-same-file").value("x")
@@ -200,6 +223,9 @@ SECOND = SMALL[SMALL.index("[[case]]") :]
         pytest.param("value = 10.5", 'value = "10"', "valid number", id="text"),
         pytest.param("value = 10.5", "low = 10", "values.1.high: Field req", id="half a range"),
         pytest.param("plus_minus = 1", "plus_minus = -1", "not be negative", id="spread"),
+        pytest.param("plus_minus = 1", "between = [11, 12]", "not between 11 and 12", id="runs"),
+        pytest.param("plus_minus = 1", "between = [1]", "between", id="half of the runs"),
+        pytest.param("plus_minus = 1", 'contradicted = ""', "must be one line", id="no reason"),
         pytest.param('name = "after"', 'name = "before"', "value 'before' stands", id="value"),
         pytest.param('status = "merged"', 'status = "m"', "'merged', 'superseded'", id="status"),
         pytest.param('sources = ["doe2024thread"]', "sources = []", "at least one", id="outcome"),

@@ -2,17 +2,24 @@
 """What processes that we start have in common: they find the package, and they end with us."""
 
 import ctypes
+import fcntl
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from contended.errors import ContendedError
 
 PR_SET_PDEATHSIG = 1
+_FRESH_S = 10.0  # between a folder's making and its lock, on a busy machine
+_SOCKET_FOLDER = 70  # bytes; of the 107 that a socket's address may have, the rest is names
 _CAUSES = {
     **dict.fromkeys(("SIGSEGV", "SIGBUS"), "it used memory that is not there"),
     "SIGABRT": "it, or a checker, gave up",
@@ -25,6 +32,21 @@ def die_with_parent(number: signal.Signals, parent: int = 0) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
     if parent and os.getppid() != parent:
         os._exit(1)  # it ended before it could be watched
+
+
+def end_in_order(status: int) -> None:
+    """Have SIGTERM, which the end of our parent sends as well, raise SystemExit: once only.
+
+    The end of a parent is signalled again for each thread that it has, and must not break off what
+    clears up after the first.
+    """
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        sys.exit(status)
+
+    signal.signal(signal.SIGTERM, stop)
+    die_with_parent(signal.SIGTERM)
 
 
 def fork(work: Callable[[], Any]) -> tuple[int, int]:
@@ -55,9 +77,48 @@ def fork(work: Callable[[], Any]) -> tuple[int, int]:
     os._exit(0)
 
 
+@contextmanager
+def scratch(place: Path | None = None) -> Iterator[Path]:
+    """A temporary folder that goes with the block; what killed processes left of such goes first.
+
+    Whoever has one holds a lock on it, which ends with its process however that ends.
+    """
+    place = place or Path(tempfile.gettempdir())
+    for left in place.glob("contended.*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _FRESH_S:
+                with _hold(left):
+                    shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix="contended.", dir=place) as made, _hold(Path(made)):
+        yield Path(made)
+
+
+@contextmanager
+def _hold(folder: Path) -> Iterator[None]:
+    """Lock a folder; raises BlockingIOError if somebody has."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def environment() -> dict[str, str]:
     """This process's environment, with all that it can import in reach."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+@contextmanager
+def jupyter_sockets() -> Iterator[dict[str, str]]:
+    """What to tell a Jupyter KernelManager so that its kernel is spoken to through private sockets.
+
+    Ports are chosen before the kernel opens them: of two kernels that start at once, one may find
+    its own taken, and dies. Others on the machine could listen at them as well.
+    """
+    usual = len(os.fsencode(tempfile.gettempdir())) < _SOCKET_FOLDER
+    with scratch(None if usual else Path("/tmp")) as folder:
+        yield {"transport": "ipc", "connection_file": f"{folder}/kernel.json"}
 
 
 def death(number: int, **causes: str) -> str:

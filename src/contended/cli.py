@@ -15,6 +15,7 @@ from contended.errors import ContendedError
 COMMANDS = {
     "cases": "list the cases and what is published of them",
     "doctor": "say what this machine has and lacks",
+    "host": "say which of the cases the running kernel has",
     "measure": "run a case's C model",
     "kernel": "build, boot and judge patched kernels",
     "c2c": "count which cache lines CPUs take from each other, as perf c2c does",
@@ -27,15 +28,23 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0, 1 (it did not work) or 2 (the call was wrong)."""
-    args = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
-    command: Callable[[argparse.Namespace], int] = args.command
+    argv = sys.argv[1:] if argv is None else argv
     try:
+        args = _parser(argv).parse_args(argv)
+        command: Callable[[argparse.Namespace], int] = args.command
         status = command(args)
         sys.stdout.flush()  # here, where a full disk or a closed pipe is still ours to report
         return status
     except ContendedError as error:
         sys.stderr.write(f"contended: {error}\n")
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if (error.name or "contended").startswith("contended"):
+            raise
+        extra = "course" if argv[0] == "course" else "book"
+        lacking = f"{argv[0]} needs the Python package {error.name}"
+        sys.stderr.write(f"contended: {lacking}: pip install 'contended[{extra}]'\n")
+        return 1
     except KeyboardInterrupt:
         # A terminal has just echoed ^C.
         start = "\n" if sys.stderr.isatty() else ""

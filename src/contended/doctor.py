@@ -18,12 +18,15 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from contended import packages
+from contended import packages, state
 from contended.packages import PACKAGES, TARGETS, Package, cache_directory
+from contended.state import Check
 
 __all__ = ["PACKAGES", "Check", "Package", "Report", "cache_directory", "report"]
 
+PACKED = Path(__file__).resolve().parent / "_tree"
 OLDEST_PYTHON = (3, 11)
 NEWEST_PYTHON = (3, 14)
 _TRIAL = """#include <pthread.h>
@@ -31,17 +34,6 @@ _TRIAL = """#include <pthread.h>
 #include <stdio.h>
 int doctor(void) { atomic_int n = 41; return atomic_fetch_add(&n, 1) + 1; }
 """
-
-
-@dataclass(frozen=True)
-class Check:
-    """One finding: nothing works if what is `required` is not `ok`, and `packages` may bring it."""
-
-    name: str
-    ok: bool
-    required: bool
-    detail: str
-    packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,10 +91,14 @@ class Report:
         lines = [*_table(rows), "", *_table(checks), ""]
         lines += [what + command for what, command in commands.items() if command]
         lines += advice.elsewhere
-        for target in ("book", "test", "kernels"):
-            blockers = ", ".join(self.blockers(target))
-            state = f"cannot run without {blockers}" if blockers else "ready"
-            lines.append(f"make {target}: {state}")
+        goals = {f"make {target}": self.blockers(target) for target in ("book", "test", "kernels")}
+        if PACKED.is_dir():  # installed from a wheel: there is no Makefile
+            models = [name for name in self.blockers("labs") if name != "make"]
+            kernels = [name for name in self.blockers("kernels") if name != "ca-certificates"]
+            goals = {"contended measure": tuple(models), "contended kernel build": tuple(kernels)}
+        for goal, blockers in goals.items():
+            state = f"cannot run without {', '.join(blockers)}" if blockers else "ready"
+            lines.append(f"{goal}: {state}")
         return "\n".join(lines) + "\n"
 
 
@@ -174,8 +170,9 @@ def check_cache() -> Check:
 
 
 def report() -> Report:
-    """Look at the machine; takes about a quarter of a second, most of it the compiler's."""
-    checks = (check_python(), check_compiler(), check_cpus(), check_fifo(), check_cache())
+    """Look at the machine; takes about a third of a second, most of it the compiler's."""
+    found = (check_python(), check_compiler(), check_cpus(), check_fifo(), check_cache())
+    checks = (*found, *state.checks())
     return Report({package: package.there() for package in PACKAGES}, checks)
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from contended.state import parse_cpu_list
+
 CPU_DIR = Path("/sys/devices/system/cpu")
 _GIVES = {
     "two CPUs or more": "contention: without it only counts and single-threaded costs can be shown",
@@ -154,12 +156,6 @@ def load_1min() -> float:
 def now() -> str:
     """The time in UTC as ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """CPU numbers out of the kernel's list format: "0-2,5" is 0, 1, 2, 5."""
-    ranges = (part.partition("-") for part in text.split(",") if part.strip())
-    return tuple(n for a, _, b in ranges for n in range(int(a), int(b or a) + 1))
 
 
 def _cpu(number: int) -> Cpu:

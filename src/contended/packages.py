@@ -30,7 +30,7 @@ def cache_directory() -> Path:
 class Package:
     """A Debian (and Ubuntu) package, and how to see that what it brings is there.
 
-    One of `command` (of several, any will do), `file`, `module` and `header` is looked for, not
+    One of `command`, `file` (of several, any will do), `module` and `header` is looked for, not
     dpkg's word: it may come from elsewhere. Files in the cache that match `fetched` do as well.
     Without package lists, only its `releases` ("debian 12"), if any, count as having it.
     """
@@ -53,8 +53,9 @@ class Package:
         if self.command:
             return any(shutil.which(command) for command in self.command.split())
         if self.file:
+            files = map(Path, self.file.split())
             kept = cache_directory().glob(self.fetched) if self.fetched else ()
-            return Path(self.file).exists() or any(kept)
+            return any(file.exists() for file in files) or any(kept)
         if self.header:  # the compiler is asked, since it alone knows where it looks
             compiler = (os.environ.get("CC") or "gcc").split()
             done = _run([*compiler, "-E", "-x", "c", "-"], f"#include <{self.header}>\n")
@@ -71,7 +72,7 @@ PACKAGES = (
             file="/usr/include/stdio.h"),
     Package("make", "the front door: make book, make test, ...", TARGETS, True, command="make"),
     Package("ca-certificates", "lets pip check whom it downloads from", ("book", "test", "lab"),
-            True, file="/etc/ssl/certs/ca-certificates.crt"),
+            True, file="/etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt"),
     Package("chromium", "opens the built pages as a reader does (without it: skipped)", ("test",),
             False, command="chromium chromium-browser", others=("chromium-browser",),
             releases=("debian",),
@@ -110,6 +111,23 @@ PACKAGES = (
             False, file="/bin/busybox"),
 )  # fmt: skip
 
+_SAME = ["bc", "bison", "bubblewrap", "ca-certificates", "chromium", "flex", "gcc", "git", "make"]
+_SAME += ["patch", "perl", "qemu-user"]
+ELSEWHERE = {
+    "dnf": dict.fromkeys(_SAME) | {
+        "libc6-dev": "glibc-devel", "gnupg": "gnupg2", "liburcu-dev": "userspace-rcu-devel",
+        "python3-venv": "python3-libs", "libelf-dev": "elfutils-libelf-devel", "xz-utils": "xz",
+        "qemu-system-x86": "qemu-system-x86-core", "busybox-static": "busybox",
+    },
+    "pacman": dict.fromkeys(_SAME) | {
+        "libc6-dev": "glibc", "gnupg": "gnupg", "liburcu-dev": "liburcu", "python3-venv": "python",
+        "libelf-dev": "libelf", "xz-utils": "xz", "qemu-system-x86": "qemu-system-x86",
+        "busybox-static": "busybox",
+    },
+}  # fmt: skip
+"""By package manager, what Fedora and Arch call Debian's packages; None: the same."""
+_INSTALL = {"dnf": "dnf install", "pacman": "pacman -S --needed"}
+
 
 def _run(command: list[str], given: str = "") -> subprocess.CompletedProcess[str] | None:
     try:
@@ -123,7 +141,8 @@ def _run(command: list[str], given: str = "") -> subprocess.CompletedProcess[str
 class System:
     """A system ("debian 12", "Debian GNU/Linux 12 (bookworm)"), and what `apt`, if any, says there.
 
-    It is `listed` if there are package lists; `versions` are of what can be installed.
+    It is `listed` if there are package lists; `versions` are of what can be installed. Without apt
+    `manager` is the package manager, if it is one of `ELSEWHERE`.
     """
 
     release: str
@@ -131,18 +150,20 @@ class System:
     apt: bool
     listed: bool
     versions: dict[str, str]
+    manager: str = ""
 
     def name(self, package: Package) -> str:
         """The name under which a package can be installed here; empty if it cannot."""
         if not self.apt:
-            return ""
+            known = ELSEWHERE.get(self.manager, {})
+            return (known[package.name] or package.name) if package.name in known else ""
         for name in (package.name, *package.others):
             # Ubuntu's chromium-browser holds nothing: it has snapd fetch the browser.
             if "snap" not in self.versions.get(name, "snap"):
                 return name
         releases = tuple(f"{release} " for release in package.releases) or ""
-        known = f"{self.release} ".startswith(releases)
-        return package.name if known and not self.listed else ""
+        has = f"{self.release} ".startswith(releases)
+        return package.name if has and not self.listed else ""
 
 
 @functools.lru_cache
@@ -155,7 +176,8 @@ def system() -> System:
     title = about.get("PRETTY_NAME", release)
     path = f"{os.environ.get('PATH') or os.defpath}:/usr/bin:/bin"  # it may be a bare one
     if not shutil.which("apt-get", path=path):
-        return System(release, title, False, False, {})
+        manager = next((name for name in ELSEWHERE if shutil.which(name, path=path)), "")
+        return System(release, title, False, False, {}, manager)
     names = [name for package in PACKAGES for name in (package.name, *package.others)]
     done = _run([shutil.which("apt-cache", path=path) or "apt-cache", "policy", *names])
     return System(release, title, True, *_policy(done.stdout if done else ""))
@@ -182,7 +204,7 @@ class Advice:
 def advice(wanted: Sequence[Package]) -> Advice:
     """How to get these packages on this system."""
     here = system()
-    if not here.apt:
+    if not here.apt and not here.manager:
         names = ", ".join(package.name for package in wanted)
         unknown = (
             f"To install, by Debian's names: {names}; the line for the package manager of this "
@@ -191,8 +213,8 @@ def advice(wanted: Sequence[Package]) -> Advice:
         lines = [f"{p.name}: or else {p.elsewhere}" for p in wanted if p.elsewhere]
         return Advice("", "", (unknown, *lines) if wanted else ())
     names = " ".join(filter(None, map(here.name, wanted)))
-    refresh = as_root("apt-get update") if wanted and not here.listed else ""
-    install = as_root(f"apt-get install {names}") if names else ""
+    refresh = as_root("apt-get update") if here.apt and wanted and not here.listed else ""
+    install = as_root(f"{_INSTALL.get(here.manager, 'apt-get install')} {names}") if names else ""
     lacking = f"{here.title} has no such package"
     other = ((p.name, p.elsewhere) for p in wanted if not here.name(p))
     lines = [f"{n}: {lacking}; {how or 'it must come from elsewhere'}" for n, how in other]

@@ -51,12 +51,16 @@ def adapter(kind: Any) -> Any:
 def load(
     kind: type[T], path: Path, what: str, schema: int, remedy: str, *, strict: bool = True
 ) -> T:
-    """Read `what`, with that field `schema`, `Record.save` wrote; ContendedError tells a remedy."""
+    """Read `what`, with that field `schema`, `Record.save` wrote; errors end in the remedy."""
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise ContendedError(f"cannot read {what} from {path}: {error.strerror}") from error
-    found = _valid(kind, text, f"{path} holds no valid {what}", ContendedError, strict)
+        why = f"cannot read {what} from {path}: {error.strerror}"
+        raise ContendedError(f"{why}: {remedy}") from error
+    try:
+        found = _valid(kind, text, f"{path} holds no valid {what}", ContendedError, strict)
+    except ContendedError as error:
+        raise ContendedError(f"{error}: {remedy}") from error
     had = found.schema  # type: ignore[attr-defined]
     if had != schema:
         raise ContendedError(f"{path} has schema {had}, this version reads {schema}: {remedy}")

@@ -75,21 +75,36 @@ class Seed(_Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value(_Entry):
-    """A published number or range; `plus_minus` is the spread that the source states, if any."""
+    """A published number or range.
+
+    `plus_minus` is the spread that the source states, if any, `between` the least and the most of
+    the other runs that it tells of; `contradicted` is a sentence about what else the source says
+    that the value cannot be squared with.
+    """
 
     name: str
     low: float
     high: float
     plus_minus: float | None = None
+    between: tuple[float, float] | None = None
+    contradicted: str | None = None
 
     def _check(self) -> None:
-        spread = self.plus_minus or 0
-        if not math.isfinite(self.low + self.high + spread):
+        pm, (least, most) = self.plus_minus or 0, self.between or (self.low, self.high)
+        if not math.isfinite(self.low + self.high + pm + least + most):
             raise ValueError("a value must be finite")
         if self.low > self.high:
             raise ValueError(f"low {self.low:g} is above high {self.high:g}")
-        if spread < 0:
+        if pm < 0:
             raise ValueError("plus_minus must not be negative")
+        if not least <= self.low <= self.high <= most:
+            raise ValueError(f"the value is not between {least:g} and {most:g}")
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """What may as well have been published, with what is stated, or between the runs told."""
+        pm = self.plus_minus or 0.0
+        return self.between or (self.low - pm, self.high + pm)
 
     @property
     def middle(self) -> float:
@@ -101,7 +116,9 @@ class Value(_Entry):
 class Published(_Entry):
     """A figure somebody else measured or stated; None where the source does not say.
 
-    `workers` are the threads or processes that ran, `cpus` the machine's logical CPUs.
+    `workers` are the threads or processes that ran, `cpus` the machine's logical CPUs, `machine`
+    what else is told of it. Each value is a mean of `runs`, and a `plus_minus` then that mean's
+    standard error.
     """
 
     id: str
@@ -112,13 +129,16 @@ class Published(_Entry):
     values: tuple[Value, ...]
     workers: int | None = None
     cpus: int | None = None
+    machine: str | None = None
     kernel: str | None = None
+    runs: int | None = None
 
     def _check(self) -> None:
         if not self.values:
             raise ValueError("values must be at least one")
         _unique("value", (value.name for value in self.values))
-        for name, number in (("workers", self.workers), ("cpus", self.cpus)):
+        for name in ("workers", "cpus", "runs"):
+            number = getattr(self, name)
             if number is not None and number < 1:
                 raise ValueError(f"{name} must be at least 1")
 
@@ -127,12 +147,13 @@ class Published(_Entry):
         values = {value.name: value for value in self.values}
         return pick(values, name, f"figure {self.id!r} has no value")
 
-    def ratio(self, top: str, base: str) -> tuple[float, float]:
-        """The lowest and the highest `top` / `base` that the two ranges allow, without unit."""
-        above, below = self.value(top), self.value(base)
-        if below.low <= 0 <= below.high:
+    def ratio(self, top: str, base: str, *, spread: bool = False) -> tuple[float, float]:
+        """The lowest and the highest `top` / `base` that two values, or spreads, allow, no unit."""
+        values = self.value(top), self.value(base)
+        above, below = (v.spread if spread else (v.low, v.high) for v in values)
+        if below[0] <= 0 <= below[1]:
             raise UsageError(f"figure {self.id!r}: {base!r} is zero or spans it: no ratio over it")
-        quotients = [a / b for a in (above.low, above.high) for b in (below.low, below.high)]
+        quotients = [a / b for a in above for b in below]
         return min(quotients), max(quotients)
 
 
@@ -140,13 +161,19 @@ class Published(_Entry):
 class Step(_Entry):
     """A change in the kernel; `version` is the first release that has it, if it reached any.
 
-    It is `unverified` if no stored public source confirms commit or version.
+    It is `unverified` if no stored public source confirms commit or version. With one that `ends`
+    it, the bug is gone, or no longer met by what the case does.
     """
 
     what: str
     commit: str | None = None
     version: str | None = None
     unverified: bool = False
+    ends: bool = False
+
+    def _check(self) -> None:
+        if self.ends and not self.version:
+            raise ValueError("a step that ends a bug needs a version")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

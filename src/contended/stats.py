@@ -76,6 +76,20 @@ def median(values: Sequence[float]) -> float:
     return float(statistics.median(values))
 
 
+def percentiles(values: Sequence[float]) -> tuple[float, float]:
+    """The 5th and the 95th percentile, between the two nearest of the values, in their unit."""
+    _check(values=values)
+    ordered = sorted(values)
+
+    def at(part: float) -> float:
+        place = part * (len(ordered) - 1)
+        below = math.floor(place)
+        above = min(below + 1, len(ordered) - 1)
+        return float(ordered[below] + (place - below) * (ordered[above] - ordered[below]))
+
+    return at(0.05), at(0.95)
+
+
 def paired_ratio(top: Sequence[float], base: Sequence[float], *, seed: int = 0) -> Interval:
     """The median of `top[i] / base[i]`, without unit, with a percentile bootstrap interval.
 

@@ -7,10 +7,14 @@ from pathlib import Path
 from contended.errors import ContendedError
 from contended.packages import cache_directory
 
+PACKED = Path(__file__).resolve().parent / "_tree"
+"""What a wheel holds of the repository (setup.py); in a clone there is no such folder."""
+
 
 def home() -> Path:
-    """The repository, which holds `csrc/`; raises ContendedError if we are installed without it."""
-    where = Path(os.environ.get("CONTENDED_HOME") or Path(__file__).resolve().parents[2])
+    """The repository, or a wheel's part of it; raises ContendedError if there is no `csrc/`."""
+    clone = PACKED if PACKED.is_dir() else Path(__file__).resolve().parents[2]
+    where = Path(os.environ.get("CONTENDED_HOME") or clone)
     if not (where / "csrc" / "abi.h").is_file():
         raise ContendedError(
             f"no C models in {where / 'csrc'}: set CONTENDED_HOME to a clone of the repository"

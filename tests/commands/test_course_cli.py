@@ -57,7 +57,7 @@ def test_a_student_sees_what_fails_and_then_that_all_passes(
     found = course.check()
     assert found is not None
     assert found.passed
-    assert "<td>pass</td>" in found._repr_html_()
+    assert ">pass</td>" in found._repr_html_()
 
 
 def test_a_check_says_what_it_cannot_check(

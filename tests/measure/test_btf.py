@@ -7,43 +7,11 @@ import struct
 from pathlib import Path
 
 import pytest
+from madeup import Types
 
 from contended.errors import ContendedError, UsageError
 from contended.measure import btf
 from contended.measure.btf import Btf, Member
-
-
-class Types:
-    """Writes type information, the other way round from the module under test."""
-
-    def __init__(self) -> None:
-        self.types, self.strings = b"", b"\0"
-
-    def name(self, text: str) -> int:
-        if not text:
-            return 0
-        at = len(self.strings)
-        self.strings += text.encode() + b"\0"
-        return at
-
-    def add(
-        self, kind: int, name: str, size: int, *, n: int = 0, flag: int = 0, more: bytes = b""
-    ) -> None:
-        info = flag << 31 | kind << 24 | n
-        self.types += struct.pack("III", self.name(name), info, size) + more
-
-    def composite(
-        self, kind: int, name: str, size: int, *members: tuple[str, int, int], flag: int = 0
-    ) -> None:
-        more = b"".join(struct.pack("III", self.name(m), of, at) for m, of, at in members)
-        self.add(kind, name, size, n=len(members), flag=flag, more=more)
-
-    def save(self, path: Path) -> Path:
-        header = struct.pack(
-            "HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(self.types), len(self.types), len(self.strings)
-        )
-        path.write_bytes(header + self.types + self.strings)
-        return path
 
 
 @pytest.fixture

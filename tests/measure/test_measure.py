@@ -330,6 +330,14 @@ def test_pingpong_of_chosen_cpus_either_way_round() -> None:
 
 
 @two_cpus
+def test_the_line_begins_on_the_first_cpu() -> None:
+    """Whatever CPU the process happens to be on, which is the right one now and then."""
+    for pair in (CPUS[:2], CPUS[1::-1]):
+        run = pingpong(pair, repeats=8)
+        assert {s.first_touch for v in run.variants.values() for s in v.samples} == {pair[0]}
+
+
+@two_cpus
 def test_pingpong_without_fixed_work_says_what_to_do() -> None:
     measured = measure("pingpong", **QUICK)
     assert {f.reason for f in measured.failures} == {"pingpong needs fixed work: set ops"}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -216,6 +217,29 @@ def test_leaving_the_block_in_a_run_ends_everything(world: Cli, hostile: Model) 
     with pytest.raises(KeyboardInterrupt):
         run()
     thread.join()
+    assert world.alive() == {}
+
+
+def test_a_second_signal_does_not_keep_it_from_clearing_up(world: Cli, hostile: Model) -> None:
+    """A parent with threads signals its child's end once for each of them that ends."""
+
+    def hosts() -> list[int]:
+        return [pid for pid, name in world.alive().items() if "contended.measure.host" in name]
+
+    def signals() -> None:
+        eventually(lambda: any(a.startswith("lingers:") for a in world.alive().values()))
+        host = min(hosts())
+        while host in hosts():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(host, signal.SIGTERM)
+            time.sleep(0.0003)
+
+    with Runner() as runner:
+        thread = threading.Thread(target=signals)
+        thread.start()
+        with pytest.raises(ContendedError, match="the process that runs the models ended"):
+            runner.run(hostile.library, config(hostile, "forks-and-spins"), deadline_s=60)
+        thread.join()
     assert world.alive() == {}
 
 

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 
 from contended import register
 from contended.cases.evidence import Evidence
+from contended.cases.host import Host
 from contended.errors import ContendedError, UsageError
 from contended.register import Case
 from contended.simulate.curves import Sweep
@@ -34,6 +35,7 @@ class Study:
     predictions: Callable[[Case], Iterator[Predicted]] | None = None  # of its published values
     unsimulated: str = "nobody has simulated this case yet"  # why there are no predictions
     evidence: Mapping[str, Evidence] = field(default_factory=dict)  # by the id of the figure
+    host: Host | None = None  # how to find it on a running kernel
     modelled: tuple[Modelled, ...] = ()  # what of its C model is held against the simulator
 
 

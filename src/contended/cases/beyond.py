@@ -6,15 +6,23 @@ The long sweeps are recorded, each by the one command that `command` names.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from functools import cache
 
 from contended import cases, register
+from contended.cases import timed
+from contended.cases.timed import Region
 from contended.errors import ContendedError, UsageError
-from contended.measure.results import number
-from contended.show import lesson
+from contended.show import lesson, widget
+from contended.show.canvas import Plot
 from contended.show.table import Table
-from contended.simulate.curves import Curve, Slider, Sweep
-from contended.simulate.predict import Range
+from contended.simulate import machines
+from contended.simulate.chart import Mark, chart
+from contended.simulate.curves import Curve, Sweep
+from contended.simulate.predict import span
+from contended.simulate.slider import Page, Slider, page
+from contended.simulate.verdict import Range
 
 
 def sweeps() -> dict[str, Sweep]:
@@ -36,6 +44,11 @@ def command(slug: str) -> str:
     return sweep(slug).command(f"results/{slug}/simulate.parquet")
 
 
+def grid_command(slug: str) -> str:
+    """The one command that records all that a chapter's slider can show."""
+    return f"contended simulate {sweep(slug).workload.name} --grid results/{slug}/grid.json"
+
+
 @cache
 def load(slug: str) -> Curve:
     """The recorded sweep of a chapter; raises ContendedError if the record is missing."""
@@ -51,26 +64,60 @@ def load(slug: str) -> Curve:
         raise ContendedError("reading Parquet needs pyarrow: pip install pyarrow") from error
 
 
-def slider(slug: str, title: str) -> Slider:
-    """The chapter's figure, live: choose the machine and the work, and it is simulated anew."""
-    return Slider(sweep(slug), title)
+def slider(slug: str, title: str) -> Slider | Page:
+    """The chapter's figure, live: choose the machine and the work, and it is simulated anew.
+
+    In a page of the book it is looked up; raises ContendedError if that is not recorded.
+    """
+    if widget.BOOK not in os.environ:
+        return Slider(sweep(slug), title)
+    path = lesson.reference(f"{slug}/grid")
+    return page(sweep(slug), title, path, f"run {grid_command(slug)}")
+
+
+def in_virtual_time(slug: str, title: str, regions: Sequence[Region] | None = None) -> Plot:
+    """The real kernel's throughput by CPUs, beside the simulator's and the published points.
+
+    By default of the case's record of `contended kernel time`, else of such regions. Raises
+    ContendedError if there is no record.
+    """
+    kernel = timed.record(slug).regions if regions is None else regions
+    box = machines.get(kernel[0]["machine"])
+    lines: dict[str, dict[float, list[float]]] = {}
+    for each in kernel:
+        name = " ".join(filter(None, (each["variant"], each["label"], "kernel")))
+        lines.setdefault(name, {}).setdefault(each["cpus"], []).append(each["per_second"])
+    marks: tuple[Mark, ...] = ()
+    if (drawn := sweeps().get(slug)) is not None and drawn.throughput:
+        marks = drawn.marks
+        if drawn.machine == box.name:
+            curve = load(slug)
+            sizes = [n for n in curve.cpus if n <= box.cpus]
+            for line in drawn.lines:
+                lines[f"{line.label}, simulated"] = {n: curve.values(line, n) for n in sizes}
+    return chart(
+        title,
+        lines,
+        marks=marks,
+        xlabel="CPUs",
+        ylabel="operations/s, all CPUs",
+        note=f"real kernel in virtual time, and simulated: {box.title}",
+    )
 
 
 def comparison(slug: str) -> Table:
-    """Each published number beside the simulated one, with the range of the parameters."""
+    """Each published number beside the simulated one, over the parameters, and the naive guess."""
 
-    def shown(ends: Range, unit: str) -> str:
-        low, high = (number(end, 3) for end in ends)
-        text = low if ends[0] == ends[1] else f"{low} to {high}"
-        return text if unit in ("ratio", "part") else f"{text} {unit}"
+    def shown(ends: Range | None, unit: str) -> str:
+        if ends is None:
+            return "-"
+        return span(*ends) if unit in ("ratio", "part") else f"{span(*ends)} {unit}"
 
     rows = []
     for row in cases.prediction(slug).rows:
-        simulated = over = "-"
-        if row.simulated is not None and row.low is not None and row.high is not None:
-            simulated = shown((row.simulated, row.simulated), row.unit)
-            over = shown((row.low, row.high), row.unit)
-        published = shown(row.published, row.unit)
-        rows.append((row.figure, row.name, published, simulated, over, row.verdict))
-    head = ("figure", "value", "published", "simulated", "over the ranges", "verdict")
+        sides: list[Range | None] = [row.published]
+        if row.simulated is not None:  # or else the verdict has the other columns' room
+            sides += [(row.simulated, row.simulated), row.range, row.naive]
+        rows.append((row.figure, row.name, *(shown(each, row.unit) for each in sides), row.told))
+    head = ("figure", "value", "published", "simulated", "5 to 95 % of draws", "guess", "verdict")
     return Table("Published and simulated; nothing is fitted to the published numbers", head, rows)

@@ -4,7 +4,8 @@
 A figure has evidence from a model in userspace, from the kernel lab, or from both, or says why not.
 A probe names a run and what to read from it, never a number. Where its number is the published
 quantity itself, in the same unit, `of` names the published value and the two are compared; other
-probes show the mechanism at this machine's size.
+probes show the mechanism at this machine's size. What the real kernel did in virtual time, at the
+published size, is read by `contended.cases.timed`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec
 
 from contended import stats
+from contended.cases.timed import Time
 from contended.errors import ContendedError
 from contended.kernel import chapter
 from contended.kernel.record import KernelRun
@@ -24,9 +26,6 @@ from contended.measure import results
 from contended.measure.results import Measurement, number
 from contended.profile import saved
 from contended.show import lesson
-
-PREDICTED = "predicted-and-published"
-BEYOND = "beyond-this-machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +226,9 @@ class Evidence:
 
     userspace: tuple[RunProbe, ...] = ()  # from the C model; if empty, `no_userspace` says why
     kernel: tuple[RunProbe, ...] = ()  # from the kernel lab; if empty, `no_kernel` says why
+    timed: tuple[Time, ...] = ()  # from the real kernel in virtual time, as far as it was timed
     note: str  # what to keep in mind when comparing; one or two sentences
-    section: str = PREDICTED  # id of the chapter's section that discusses it
+    section: str = "beyond-this-machine"  # id of the chapter's section that discusses it
     no_userspace: str = ""
     no_kernel: str = ""
 

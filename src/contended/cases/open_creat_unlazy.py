@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from contended import register
-from contended.cases import Study
+from contended.cases import Study, timed
 from contended.cases.evidence import Evidence, RunProbe, count, lab, ratio
+from contended.cases.host import Host, Seen, crowd, slower
+from contended.measure import today
+from contended.measure.running import Running
 from contended.register import Case
 from contended.simulate.chart import Mark
 from contended.simulate.curves import Series, Sweep, times
@@ -90,7 +93,7 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     rates = {name: here.rate(name) for name in ("before", "after")}
     for name, rate in rates.items():
         why = "time for all opens at the simulated rate"
-        yield here.value(figure, name, over(lambda *_: OPENS, rate), why)
+        yield here.value(figure, name, over(lambda _: OPENS, rate), why)
     gain = rates["after"], rates["before"]
     yield here.ratio(figure, "before", "after", gain, "the patch's gain")
     figure = case.figure("aim7-create-close")
@@ -111,7 +114,28 @@ _TAKEN = tuple(
 )
 _TIME = register.get(SLUG).figure("open-close-64-mounts")
 _MARKS = tuple(Mark(v.name, _TIME.cpus, OPENS / v.high, OPENS / v.low) for v in _TIME.values)
+
+
+def _structure(kernel: Running) -> Seen:
+    """The function of the change that hides the bug, where a compiler has not inlined it."""
+    if kernel.has("lookup_fast_for_open"):
+        return Seen(False, "there is lookup_fast_for_open, which finds what exists in RCU walk")
+    return Seen(None, "no symbol tells: what there was or is may be inlined")
+
+
+_HOST = Host(
+    structure=_structure,
+    control=lambda _: slower(
+        today.roots([crowd()]),
+        "open-one-root",
+        "open with O_CREAT below one root for all",
+        "below a root for each",
+    ),
+    command="sudo bpftrace -e 'kprobe:try_to_unlazy { @[kstack(3)] = count(); } "
+    "interval:s:10 { exit(); }'",
+)
 STUDY = Study(
+    host=_HOST,
     workloads=(LOOP,),
     sweep=Sweep(LOOP, "2x20-smt", tuple(map(Series, LOOP.variants)), times(LOOP, "open"), _MARKS),
     predictions=_predictions,
@@ -119,6 +143,10 @@ STUDY = Study(
         "open-close-64-mounts": Evidence(
             userspace=_OPENS,
             kernel=_TAKEN,
+            timed=(
+                *(timed.rate(v, v, 80, total=OPENS) for v in ("before", "after")),
+                timed.ratio("before/after", "after", "before", 80),
+            ),
             note="The number of references is the same on any machine. What one costs is not: two "
             "CPUs pay a hand-over, eighty pay for the queue.",
         ),

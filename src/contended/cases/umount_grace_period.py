@@ -6,19 +6,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from contended import register
+from contended import register, stats
 from contended.cases import Study
 from contended.cases.evidence import Evidence, RunProbe, lab_wait, wait
+from contended.cases.host import Host, Seen
+from contended.measure import results, today
+from contended.measure.running import Running
 from contended.register import Case, Published
 from contended.simulate import grace
 from contended.simulate.chart import marks
 from contended.simulate.curves import Knob, Series, Sweep
 from contended.simulate.machines import MachineModel
-from contended.simulate.predict import Predicted, cannot, said
+from contended.simulate.predict import Predicted, latin, said
 from contended.simulate.workload import Row, Workload
 
 SLUG = "umount-grace-period"
 _LIVE_DRAWS = 40
+_BUSY = grace.Rcu().busy
 
 
 class Umounts(Workload):
@@ -27,11 +31,12 @@ class Umounts(Workload):
     def _phases(
         self, variant: str, box: MachineModel, cpus: int, seed: int, **options: Any
     ) -> dict[str, Row]:
-        """So many `draws`; `busy`, if not None, is the busy part of the CPUs in all phases."""
-        draws, busy = options.get("draws", grace.DRAWS), options.get("busy")
+        """So many `draws`; with a `busy` part of the CPUs there is one phase, so called."""
+        draws, given = options.get("draws", grace.DRAWS), options.get("busy")
+        usual = {"idle": 0.0, "half-busy": 0.5, "busy": 1.0}
         found = {}
-        for phase, usual in (("idle", 0.0), ("half-busy", 0.5), ("busy", 1.0)):
-            rcu = grace.Rcu(busy=usual if busy is None else busy)
+        for phase, busy in (usual if given is None else {"busy": given}).items():
+            rcu = grace.Rcu(busy=busy)
             times = sorted(grace.umounts_ns(variant, cpus, rcu=rcu, seed=seed, draws=draws))
             found[phase] = {
                 "ops_per_s": 10**9 * draws / sum(times),
@@ -57,31 +62,35 @@ UMOUNTS = Umounts(
 
 
 def _predictions(case: Case) -> Iterator[Predicted]:
-    why = "nobody waits, and what is left is the input of the simulation"
     for figure in case.published:
         for value in figure.values:
             # a plain umount waits with the patch as without it
-            plain = value.name == "call-rcu" and figure.id == "plain-umount"
-            if value.name == "before" or plain:
-                yield _wait(figure, value.name)
-            else:
-                yield from cannot(figure, why, value.name)
+            plain = figure.id.startswith("plain-umount")
+            yield _umounts(figure, value.name, "before" if plain else value.name)
 
 
-def _wait(figure: Published, name: str) -> Predicted:
-    """The wait, whatever the size: the range runs from 4 to 64 CPUs."""
+def _umounts(figure: Published, name: str, variant: str) -> Predicted:
+    """A mean of as many umounts as were timed, whatever the size: 4 to 64 CPUs.
 
-    def mean(n: int, **changed: Any) -> float:
-        times = grace.umounts_ns("before", n, rcu=grace.Rcu(**changed))
-        return sum(times) / (len(times) * 10**6)
-
-    cpus = 8
-    seen = [mean(4), mean(64)]
-    for key, where in grace.PARAMETERS.items():
-        if key != "wait_ticks":
-            seen += [mean(cpus, **{key: end}) for end in (where.low, where.high)]
-    why = "the report's machine and its load are not known: 4 to 64 CPUs, idle to busy"
-    return said(figure, name, mean(cpus), seen, why, ("", cpus))
+    The guess is that nobody waits: everything else that the command does. Where nobody does wait,
+    that is all there is, and it was taken from such rows.
+    """
+    known = {key: (each.low, each.high) for key, each in grace.PARAMETERS.items()}
+    del known["wait_ticks"]  # follows from hz
+    rates = [hz for hz in grace.RATES if known["hz"][0] <= hz <= known["hz"][1]]
+    seen, guesses, runs = [], [], figure.runs or 1
+    for seed, drawn in enumerate(latin(known | {"hz": (0.0, len(rates)), "cpus": (4.0, 65.0)})):
+        cpus = int(drawn.pop("cpus"))
+        rcu = grace.Rcu(**drawn | {"hz": rates[int(drawn["hz"])]})  # type: ignore[arg-type]
+        times = grace.umounts_ns(variant, cpus, rcu=rcu, seed=seed, draws=runs)
+        seen.append(sum(times) / (runs * 10**6))
+        guesses.append(rcu.call_us / 1000)
+    if variant != "before":
+        why = "nobody waits, and what is left went into the simulation as a parameter"
+        return said(figure, name, seen, [], why, ("", 64), kind="fitted")
+    why = "the report's machine and its load are not known: 4 to 64 CPUs, idle to busy; the guess: "
+    why += "nobody waits"
+    return said(figure, name, seen, guesses, why, ("", 64))
 
 
 def _waits(*names: str) -> tuple[RunProbe, ...]:
@@ -101,7 +110,30 @@ _TICKS = (
     "The wait is timer ticks and not work, so even a translated kernel shows its order; how many "
     "ticks is a property of the kernel's configuration and load, which the report does not give."
 )
+_ONLY_LAZY = "The model has lazy umounts only: a plain one is its `before`."
+
+
+def _control(kernel: Running) -> Seen:
+    """A caller that waits gives up its CPU, and the kernel counts that."""
+    seen = today.umount_latency()
+    ops, slept = (seen.count("umount-l", name) for name in ("ops", "slept"))
+    cost = f"umount -l: {results.number(stats.median(seen.values('umount-l')), 3)} µs, median"
+    settings = [s for s in ("rcu_expedited", "rcu_normal") if kernel.setting(s) == "1"]
+    with_ = f" (with /sys/kernel/{settings[0]})" if settings else ""
+    why = f"control: the caller of umount -l had to wait in {slept} of {ops} calls{with_}"
+    return Seen(None if 0 < slept < ops else slept > 0, why, cost)
+
+
+_HOST = Host(
+    control=_control,
+    command="sudo bpftrace -e 'kprobe:synchronize_rcu* { @at[tid] = nsecs; } "
+    "kretprobe:synchronize_rcu* /@at[tid]/ { @us = hist((nsecs - @at[tid]) / 1000); "
+    "delete(@at[tid]); }'",
+    size="two CPUs or more; each umount by itself, and most where grace periods are long",
+    fixed=False,
+)
 STUDY = Study(
+    host=_HOST,
     workloads=(UMOUNTS,),
     sweep=Sweep(
         UMOUNTS,
@@ -112,7 +144,18 @@ STUDY = Study(
             Series("expedited", "idle", "waits, expedited"),
             Series("call-rcu", "idle", "deferred"),
         ),
-        Knob("busy CPUs, part", lambda busy: {"draws": _LIVE_DRAWS, "busy": busy}, False, False),
+        Knob(
+            "busy CPUs, part",
+            lambda busy: {"draws": _LIVE_DRAWS, "busy": busy},
+            factor=False,
+            machine=False,
+            start=_BUSY,
+            lines=(
+                Series("before", "busy", "waits"),
+                Series("expedited", "busy", "waits, expedited"),
+                Series("call-rcu", "busy", "deferred"),
+            ),
+        ),
         marks(register.get(SLUG).figure("lazy-umount"), "before", "call-rcu", place=False),
         "ms",
     ),
@@ -120,9 +163,14 @@ STUDY = Study(
     evidence={
         "lazy-umount": _lazy("before", "call-rcu", "queue-rcu-work"),
         "plain-umount": Evidence(
-            no_userspace="The model has lazy umounts only: a plain one is its `before`.",
+            no_userspace=_ONLY_LAZY,
             kernel=_lab_waits("plain", "before", "call-rcu"),
             note="The control: a plain umount waits with the patch as without it. " + _TICKS,
+        ),
+        "plain-umount-2025": Evidence(
+            no_userspace=_ONLY_LAZY,
+            kernel=_lab_waits("plain", "before", "queue-rcu-work"),
+            note="The control, a year later. " + _TICKS,
         ),
         "defer-everything": Evidence(
             userspace=_waits("before", "call-rcu"),

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
 from contended.commands import commandline
-from contended.commands.commandline import names, options, positive
+from contended.commands.commandline import names, options, positive, setting
 from contended.errors import UsageError
 from contended.kernel import c2c
 from contended.profile import usermode
@@ -24,7 +23,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--variants", type=names, metavar="A,B", help="default: before,after")
     add("--run", metavar="NAME", help="one of the case's runs in variants.toml")
     of = "of the run's workload, e.g. name=9; may be repeated"
-    add("--set", type=_setting, action="append", default=[], metavar="PARAMETER=VALUE", help=of)
+    add("--set", type=setting, action="append", default=[], metavar="PARAMETER=VALUE", help=of)
     add("--vcpus", type=positive, default=0, metavar="N", help="CPUs, or threads; default: 4")
     ahead = "instructions that a CPU may be ahead of the slowest; default: 2000, with --user 100"
     add("--quantum", type=positive, default=0, metavar="Q", help=ahead)
@@ -34,13 +33,6 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--json", type=Path, metavar="FILE|-", help="write the profiles as JSON")
     kept = "lines of each profile that --json keeps, the worst; default: all"
     add("--keep", type=positive, metavar="K", help=kept)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    """A parameter of a workload like `name=9`; it goes into the guest's command line."""
-    if found := re.fullmatch(r"([a-z][a-z0-9_]*)=([A-Za-z0-9_.-]+)", text):
-        return found[1], found[2]
-    raise argparse.ArgumentTypeError(f"{text!r} is not like name=9")
 
 
 def _command(args: argparse.Namespace) -> None:

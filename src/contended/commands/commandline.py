@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -43,6 +44,13 @@ def positive(text: str) -> int:
         if (value := int(text)) >= 1:
             return value
     raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
+
+
+def setting(text: str) -> tuple[str, str]:
+    """A parameter of a workload like `name=9`; it goes into the guest's command line."""
+    if found := re.fullmatch(r"([a-z][a-z0-9_]*)=([A-Za-z0-9_.-]+)", text):
+        return found[1], found[2]
+    raise argparse.ArgumentTypeError(f"{text!r} is not like name=9")
 
 
 def arguments(parser: argparse.ArgumentParser, does: Command, about: str | None = None) -> Add:

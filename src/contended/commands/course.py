@@ -9,7 +9,7 @@ from pathlib import Path
 
 from contended.commands import commandline
 from contended.commands.commandline import complain, names, options, positive, say
-from contended.course import grade, lab, prove, release, sandbox
+from contended.course import grade, lab, prove, quizzes, release, sandbox
 from contended.errors import UsageError
 from contended.show.table import columns
 
@@ -22,6 +22,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--lab", type=names, metavar="A,B", help="default: all")
     course = "make OUT a course folder for nbgrader, instructor's notebooks included"
     add("--nbgrader", action="store_true", help=course)
+    add = command("quiz", _quiz, "write the quiz questions as GIFT and as Moodle XML")
+    add("out", type=Path, metavar="OUT", help="a folder, made if need be")
     add = command("check", _check, "run a lab's visible tests on your saved work")
     add("lab", nargs="?", default=".", metavar="LAB", help="the lab's folder; default: this one")
     about = """Grade SUBMISSIONS/STUDENT/LAB/. What was graded before and has not changed is not
@@ -44,6 +46,11 @@ def fill(parser: argparse.ArgumentParser) -> None:
 
 def _release(args: argparse.Namespace) -> None:
     for path in release.run(args.out, args.lab, nbgrader=args.nbgrader):
+        say(str(path))
+
+
+def _quiz(args: argparse.Namespace) -> None:
+    for path in quizzes.export(args.out):
         say(str(path))
 
 

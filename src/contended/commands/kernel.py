@@ -11,12 +11,28 @@ from contextlib import suppress
 from pathlib import Path
 
 from contended import packages
+from contended.cases import beyond
 from contended.commands import commandline
-from contended.commands.commandline import complain, mention, options, say
+from contended.commands.commandline import complain, mention, options, say, setting
 from contended.errors import ContendedError, UsageError
-from contended.kernel import boot, build, fetch, health, qemu, run, source, store, variants
-from contended.kernel.source import TESTED
+from contended.kernel import (
+    boot,
+    build,
+    clock,
+    fetch,
+    health,
+    history,
+    qemu,
+    releases,
+    run,
+    source,
+    store,
+    variants,
+)
+from contended.kernel.releases import BOOK
+from contended.show import canvas
 from contended.show.table import columns
+from contended.simulate import machines
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -26,11 +42,13 @@ def fill(parser: argparse.ArgumentParser) -> None:
     accels = ("auto", "tcg", "kvm")
     command("doctor", _doctor, "say what the kernel lab finds here and lacks")
     command("list", _list, "list the variants, and which kernels are built")
-    about = f"""Where the package {source.PACKAGE} is not installed, it is fetched into the cache by
+    about = f"""Where the package {BOOK.package} is not installed, it is fetched into the cache by
         apt-get, from Debian's archive, with its signature checked; the system's own apt is left
         alone, and root is not needed. Without apt, give a tarball's URL and SHA-256."""
+    known = f"one of {', '.join(releases.names())}; default: {BOOK.name}, which has the patches"
     says = "get the kernel's source if it is not here, and unpack it, once"
     add = command("source", _source, says, about)
+    add("--release", metavar="X.Y", help=known)
     add("--url", metavar="URL", help="get this tarball instead of Debian's")
     add("--sha256", metavar="HEX", help="what the tarball at URL must have")
     add("--json", action="store_true", help="as JSON on standard output")
@@ -50,6 +68,34 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--accel", choices=accels, default="auto", help=auto)
     add("--json", type=Path, metavar="FILE|-", help="write the result as JSON")
     add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
+    about = """Boot a case's kernels in QEMU with a clock for each CPU: instructions take a time,
+        and so does each cache line that comes from another CPU, by a machine's distances. The
+        result does not depend on this machine, however few CPUs it has."""
+    add = command("time", _time, "how fast kernels are on a larger machine, in virtual time", about)
+    add("slug", metavar="SLUG")
+    known = f"one of {', '.join(machines.names())}; default: {clock.MACHINE}"
+    add("--machine", default=clock.MACHINE, metavar="NAME", help=known)
+    some = ",".join(map(str, clock.CPUS))
+    add("--cpus", type=commandline.counts, default=clock.CPUS, metavar=some, help="CPUs in use")
+    add("--variants", type=commandline.names, metavar="A,B", help="default: before,after")
+    add("--run", metavar="NAME", help="one of the case's runs in variants.toml")
+    of = "of the run's workload, e.g. ops=100; may be repeated"
+    add("--set", type=setting, action="append", default=[], metavar="PARAMETER=VALUE", help=of)
+    ahead = f"nanoseconds that a CPU may be ahead; default: {clock.WINDOW_NS:g}"
+    add("--window", type=float, default=clock.WINDOW_NS, metavar="NS", help=ahead)
+    add("--seeds", type=int, default=1, metavar="K", help="boots of each; default: 1")
+    add("--json", type=Path, metavar="FILE|-", help="write the results as JSON")
+    curve = "draw them, with the simulated and the published ones: .svg, .png or .pdf"
+    add("--plot", type=Path, metavar="FILE", help=curve)
+    add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
+    about = """Count on the unpatched kernels of several releases what each bug makes them do, and
+        set it beside what the register says of the fix. Source and kernels of releases that are
+        named are got and built if they are not there."""
+    add = command("history", _history, "which releases have which of the bugs", about)
+    add("slugs", nargs="*", metavar="SLUG", help="default: all nine")
+    known = f"of {', '.join(releases.names())}; default: those whose kernel is built"
+    add("--releases", type=commandline.names, metavar="X.Y,Z.W", help=known)
+    add("--json", type=Path, metavar="FILE|-", help="write the counts as JSON")
     add = command("shell", _shell, "a shell in a patched kernel")
     add("name", metavar="SLUG/VARIANT")
     add("--vcpus", type=int, default=2, metavar="N", help="default: 2")
@@ -105,23 +151,26 @@ def _list(_: argparse.Namespace) -> None:
 
 
 def _source(args: argparse.Namespace) -> None:
+    release = releases.get(args.release) if args.release else None
     if args.url is None and args.sha256 is None:
-        found = source.obtain(args.source, mention)
+        found = source.obtain(args.source, mention, release)
     elif args.source is not None:
         raise UsageError("--source names a tarball that is here, --url one to get: give one")
     else:
-        found = source.get(mention, args.url, args.sha256)
-        if installed := source.installed():
+        found = source.get(mention, args.url, args.sha256, release)
+        if installed := source.installed(release or BOOK):
             setting = f"CONTENDED_KERNEL_SOURCE={found.given}"
             mention(f"{installed} goes first: use this one with {setting}")
+    tested = (release or BOOK).tested
     if args.json:
         paths = {"tree": str(found.tree), "given": str(found.given)}
-        told = {"version": found.version, "tested": TESTED, **paths}
+        told = {"version": found.version, "tested": tested, **paths}
         say(json.dumps({**told, "origin": fetch.origin(found.given)}, indent=2))
     else:
         say(f"Linux {found.version} in {found.tree}")
-    if found.version != TESTED:
-        mention(f"the patches were tested with {TESTED}; whether they apply, the build shows")
+    if found.version != tested:
+        what = "the outcomes" if release and release != BOOK else "the patches"
+        mention(f"{what} were tested with {tested}; whether they apply, the build shows")
 
 
 def _build(args: argparse.Namespace) -> None:
@@ -151,6 +200,33 @@ def _run(args: argparse.Namespace) -> int:
     if not done.outcomes:
         complain(f"{args.slug}: {done.first_miss}")
     return 0 if done.held else 1
+
+
+def _time(args: argparse.Namespace) -> None:
+    commandline.check_writable(args.json)
+    commandline.check_writable(args.plot)
+    if args.plot is not None:
+        canvas.format_of(args.plot)
+    chosen = options(args, "machine", "cpus", "run", "seeds")
+    asked = {"wanted": args.variants, "window_ns": args.window, "source_path": args.source}
+    with commandline.lines() as progress:
+        found = clock.time(args.slug, changed=dict(args.set), progress=progress, **chosen, **asked)
+    commandline.deliver(args.json, found.to_json, lambda: found)
+    if args.plot is not None:
+        title = f"{args.slug}, {found.run}"
+        beyond.in_virtual_time(args.slug, title, found.regions).save(args.plot)
+
+
+def _history(args: argparse.Namespace) -> int:
+    commandline.check_writable(args.json)
+    with commandline.lines() as progress:
+        found = history.history(args.slugs, args.releases, progress)
+    commandline.deliver(args.json, found.to_json, lambda: found)
+    missing = set(releases.names()) - {one.release for one in found.seen}
+    if args.releases is None and missing:
+        some = ",".join(sorted(missing, key=releases.names().index))
+        mention(f"not built here: {some}; contended kernel history --releases {some} builds them")
+    return 0 if all(one.agrees for one in found.seen) else 1
 
 
 def _shell(args: argparse.Namespace) -> int:

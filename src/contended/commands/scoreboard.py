@@ -13,16 +13,17 @@ from contended import register
 from contended.cases.evidence import Reading
 from contended.commands import commandline
 from contended.scoreboard import board, simulated
-from contended.scoreboard.board import SHOWN, Entry
+from contended.scoreboard.board import Entry
 from contended.show.table import columns
+from contended.simulate.predict import span
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Give `contended scoreboard` its arguments."""
     about = """Put every published number beside what the models show in userspace,
-        what the kernel lab saw, and what was simulated at the published size. What the book
-        measured when it was built is used where it is at hand, the reference runs in results/
-        elsewhere."""
+        what the kernel lab saw, and what was timed in virtual time, simulated and naively guessed
+        at the published size, with verdicts by one rule. What the book measured when it was built
+        is used where it is at hand, the reference runs in results/ elsewhere."""
     add = commandline.arguments(parser, _scoreboard, about)
     add("--json", type=Path, metavar="FILE|-", help="write it as JSON")
     again = "simulate anew first, and keep it in results/ (seconds)"
@@ -34,17 +35,20 @@ def _scoreboard(args: argparse.Namespace) -> None:
     if args.simulate:
         simulated.record(register.slugs())
     entries = board.board()
-    content = {"tally": board.tally(entries), "figures": [asdict(entry) for entry in entries]}
+    skill = dict(zip(("rows", "ours", "naive"), board.skill(entries), strict=True))
+    tallied = {"tally": board.tally(entries), "held where a guess can be made": skill}
+    content = {**tallied, "figures": [asdict(entry) for entry in entries]}
     text = "\n\n".join(["\n".join(_block(entry)) for entry in entries] + [board.summary(entries)])
     commandline.deliver(args.json, lambda: json.dumps(content, indent=2) + "\n", lambda: text)
 
 
 def _block(entry: Entry) -> Iterator[str]:
     yield f"{entry.chapter:02} {entry.slug}: {entry.figure}"
-    rows = [["", "published", "simulated", "verdict"]]
+    rows = [["", "published", "virtual time", "simulated", "naive guess", "verdict"]]
     for row in entry.rows:
-        there = "-" if row.simulated is None else board.shown(row.simulated, row.unit)
-        rows.append([row.name, row.text, there, SHOWN[row.verdict]])
+        sides = (row.timed, row.simulated, row.naive)
+        there = ("-" if each is None else span(each.low, each.high) for each in sides)
+        rows.append([row.name, row.text, *there, row.told])
     yield from (f"  {line}" for line in columns(rows).splitlines())
     yield from _readings("userspace", entry.userspace, entry.no_userspace)
     yield from _readings("kernel", entry.kernel, entry.no_kernel)

@@ -14,7 +14,7 @@ from contended.commands.commandline import counts, names, say
 from contended.errors import UsageError, check_range
 from contended.measure.results import number
 from contended.show.table import columns
-from contended.simulate import machines, sweep
+from contended.simulate import grid, machines, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +28,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("slug", metavar="SLUG", help=f"one of {', '.join(cases.workloads())}")
     sizes = [2**power for power in range(10)]
     add("--cpus", type=counts, default=sizes, metavar="1,2,4", help="default: 1,2,4,...,512")
+    parser.set_defaults(usual=parser.get_default)
     known = f"one of {', '.join(machines.names())}; default: 2x20-smt"
     add("--machine", default="2x20-smt", metavar="NAME", help=known)
     add("--variants", type=names, metavar="A,B", help="default: all")
@@ -35,10 +36,27 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--dask", metavar="ADDRESS", help="a Dask scheduler, tcp://host:8786")
     add("--json", type=Path, metavar="FILE|-", help="write the rows as JSON")
     add("--parquet", type=Path, metavar="FILE", help="write the rows as Parquet")
+    add("--grid", type=Path, metavar="FILE", help="all that the chapter's slider shows, as JSON")
     add("--published", action="store_true", help="the published numbers beside the simulated ones")
 
 
+def _grid(args: argparse.Namespace) -> None:
+    for name, value in vars(args).items():
+        if name not in ("slug", "grid", "command", "usual") and value != args.usual(name):
+            raise UsageError(f"--grid takes no --{name}: it has the settings of the slider")
+    commandline.check_writable(args.grid)
+    chosen = cases.study(cases.case_of(args.slug)).sweep
+    if chosen is None or chosen.workload.name != args.slug:
+        raise UsageError(f"{args.slug!r} has no slider in its chapter")
+    with commandline.bar("setting") as progress:
+        found = grid.record(chosen, progress)
+    found.save(args.grid)
+
+
 def _simulate(args: argparse.Namespace) -> None:
+    if args.grid is not None:
+        _grid(args)
+        return
     check_range("--seeds", args.seeds, 1, 1000)
     commandline.check_writable(args.json)
     commandline.check_writable(args.parquet)

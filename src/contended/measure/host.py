@@ -33,8 +33,7 @@ _CAUSES = {
 def main() -> int:
     """Serve requests until standard input closes."""
     # Not SIGKILL: what a model has started must be ended as well, and only we know of it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    child.die_with_parent(signal.SIGTERM)
+    child.end_in_order(0)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
     # What a model prints must not get between the answers.
     answers = os.fdopen(os.dup(1), "w")
@@ -155,7 +154,7 @@ def _run(ffi: Any, lib: Any, config: dict[str, Any]) -> dict[str, Any]:
         }
         for phase in result.phases[0 : model.n_phases]
     ]
-    waits = plain(result, "start_skew_ns stop_skew_ns runq_wait_ns")
+    waits = plain(result, "start_skew_ns stop_skew_ns runq_wait_ns first_touch")
     return {"sched": ffi.string(result.sched).decode(), **waits, "phases": phases}
 
 

@@ -41,6 +41,7 @@ def measure(
     model: str | Path,
     *,
     variants: Sequence[str] | None = None,
+    beside: Mapping[str, tuple[Path, str]] | None = None,
     threads: Sequence[int] | None = None,
     repeats: int = 7,
     params: Mapping[str, int] | None = None,
@@ -62,7 +63,9 @@ def measure(
 
     Its variants (all, or those named; the first is the base of the ratios) take turns in each
     repeat, at each of the thread counts: by default 1, 2, 4, ... and all CPUs that this process may
-    use. Thread i runs on `cpus[i]`. A variant that failed once is not run again.
+    use. Thread i runs on `cpus[i]`. A variant that failed once is not run again. `beside` adds
+    variants of other files, under names of their own: each a C file that differs from the model in
+    what its functions do, and its variant.
 
     A run has up to 64 slices in each phase, of `slice_ms` or of so many `ops` of each thread, which
     does `think_ns` of private work after each operation. `sched` "auto" takes SCHED_FIFO where it
@@ -83,7 +86,13 @@ def measure(
     with Runner() as runner:
         about = models.describe(model, runner)
         names = list(dict.fromkeys(variants or (v.name for v in about.variants)))
-        indices = {name: about.variant_index(name) for name in names}
+        which = {name: (about.library, about.variant_index(name)) for name in names}
+        for name, (file, variant) in (beside or {}).items():
+            other = models.describe(file, runner)
+            if replace(other, library=about.library, variants=about.variants) != about:
+                raise UsageError(f"{file.name} describes itself otherwise than {about.slug} does")
+            which[name] = (other.library, other.variant_index(variant))
+        names = list(which)
         values = about.param_values(params or {})
         places = list(cpus) if cpus is not None else machine.allowed_cpus()
         counts = _thread_counts(about, threads, places)
@@ -102,6 +111,7 @@ def measure(
         samples: dict[str, list[Sample]] = {name: [] for name in names}
         failures: dict[str, Failure] = {}
         schedulers: list[str] = []
+        tries = ATTEMPTS if retry else 1
         jobs = list(product(names, counts, range(repeats)))
         if order == "interleaved":
             # There and back again, so that a drift favours nobody.
@@ -112,7 +122,7 @@ def measure(
             if name in failures:
                 continue
             config = Config(
-                variant=indices[name],
+                variant=which[name][1],
                 threads=n,
                 cpus=places[:n],
                 params=list(values.values()),
@@ -126,7 +136,9 @@ def measure(
             )
             try:
                 handover = _handover_ns(runner, config.cpus)
-                run = _undisturbed(runner, about, config, ATTEMPTS if retry else 1, deadline_s)
+                run = _undisturbed(
+                    runner, replace(about, library=which[name][0]), config, tries, deadline_s
+                )
             except RunFailed as failed:
                 if sched == "fifo" and str(failed).startswith("SCHED_FIFO"):
                     raise ContendedError(f"{failed}; use --sched auto or other") from failed
@@ -265,6 +277,7 @@ def _samples(
                 high=high,
                 pingpong_ns=handover,
                 latency_ns=phase.latency_ns,
+                first_touch=run.first_touch,
                 counts={"ops": phase.ops, "cpu_changes": phase.cpu_changes, **own},
                 **waits,
             )

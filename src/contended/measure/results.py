@@ -13,16 +13,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from contended import __version__, machine, records, stats
+from contended import __version__, machine, records, state, stats
 from contended.errors import ContendedError
 from contended.records import Record
+from contended.state import Check
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """The machine, software and circumstances that a number belongs to."""
+    """The machine, software and circumstances that a number belongs to.
+
+    `state` is what `contended.state` found just before and, of stolen time, while it was measured;
+    older records have none.
+    """
 
     cpu: str
     cpus_allowed: list[int]
@@ -38,11 +43,18 @@ class Provenance:
     scheduler: str
     started: str
     seconds: float
+    state: list[Check] = field(default_factory=list)
+
+    @property
+    def disturbed(self) -> list[str]:
+        """What of the machine's state may have spoiled the numbers, a line each."""
+        return [str(check) for check in self.state if not check.ok]
 
 
 def begin(compiler: str, compiler_flags: str) -> Callable[[Sequence[str]], Provenance]:
-    """Note time and load; what it returns gives the provenance, from each run's scheduler."""
-    started, clock, load = machine.now(), time.monotonic(), machine.load_1min()
+    """Note time and the machine's state; what it returns gives the provenance."""
+    seen, ticks, load = state.checks(), state.now(), machine.load_1min()
+    started, clock = machine.now(), time.monotonic()
 
     def provenance(schedulers: Sequence[str]) -> Provenance:
         seconds = round(time.monotonic() - clock, 3)
@@ -61,6 +73,7 @@ def begin(compiler: str, compiler_flags: str) -> Callable[[Sequence[str]], Prove
             scheduler=statistics.mode(schedulers or ["nothing ran"]),
             started=started,
             seconds=seconds,
+            state=[*seen, state.steal(ticks, state.now(), "while it was measured")],
         )
 
     return provenance
@@ -76,6 +89,8 @@ class Sample:
     first two CPUs used. The skews are between the first and the last thread; `runq_wait_ns`, of
     threads that were runnable but not running, and the counts ("ops" and the model's own) are sums.
     `latency_ns` has "p50", "p90", "p99" and "max" of what the model timed itself, within 3%.
+    `first_touch` is the CPU that wrote the shared lines first: what a hand-over costs may depend on
+    it. It is the first of those used, unless threads were not pinned; older records have none.
     """
 
     threads: int
@@ -90,6 +105,7 @@ class Sample:
     runq_wait_ns: float
     counts: dict[str, int]
     latency_ns: dict[str, float] = field(default_factory=dict)
+    first_touch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

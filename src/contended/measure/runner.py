@@ -73,6 +73,7 @@ class RunResult:
     start_skew_ns: int
     stop_skew_ns: int
     runq_wait_ns: int
+    first_touch: int
     phases: list[PhaseResult]
 
 

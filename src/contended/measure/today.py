@@ -11,10 +11,12 @@ sides of every comparison, but it is *in* the figures: quote ratios and growth.
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,12 @@ MAX_MOUNTS = 20_000
 # struct mount, its per-CPU counters, a dentry and an inode to mount on: generous.
 BYTES_PER_MOUNT = 4096
 DEADLINE_S = 60.0
+# The most that each of these may take, for callers with less time; `RunFailed` if it is not enough.
+LIMIT_S: ContextVar[float] = ContextVar("LIMIT_S", default=math.inf)
 Request = Mapping[str, Any]
-_CALLS = ("open-creat", "stat-own", "stat-same", "access-overlay", "getppid")
+_OVERLAYS, _ROOTS = ("access-overlay", "access-own-overlay"), ("open-one-root", "open-own-root")
+_WALKS = ("walk-beside", "walk-held")
+_CALLS = ("open-creat", "stat-own", "stat-same", "getppid", *_OVERLAYS, *_ROOTS, *_WALKS)
 
 
 class NotAllowed(ContendedError):
@@ -67,6 +73,7 @@ def umount_latency(*, repeats: int = 7, calls: int = 5) -> Measurement:
 
     The two ("umount" and "umount-l") take turns, in turned order in every other repeat. A sample is
     the median of `calls` system calls in microseconds, with percentiles in `Sample.latency_ns`.
+    Counters: "ops", and "slept", those in which the caller gave up its CPU to wait.
     """
     check_range("calls", calls, 1, 1000)
     params, more = {"calls": calls}, {"repeats": repeats}
@@ -82,12 +89,46 @@ def bind_cost(
     one file in it bound onto others, so that every new mount joins the peer group. "private" is
     the same without sharing. Each repeat has a fresh namespace, each count, up to `mount_limit()`,
     a phase: the median, in microseconds per mount(2), of the last `window` mounts up to it.
-    Counters: "ops" (mounts timed) and "mounts" (made so far).
+    Counters: "ops" (mounts timed), "mounts" (made so far), and from Linux 6.8 on "allocated": how
+    many the kernel made for those timed, with all that it threw away and all that others made.
     """
     check_range("window", window, 1, 1000)
     counts = _checked(counts, window)
     params, more = {"window": window}, {"counts": counts, "repeats": repeats}
     return _measured("bind", "mount_us", "µs per mount", params, more)
+
+
+def crossing(
+    counts: Sequence[int] = (250, 4000), *, repeats: int = 7, targets: int = 64, passes: int = 20
+) -> Measurement:
+    """The nanoseconds of stat(2) of a file behind a mount, against the number of mounts.
+
+    Each repeat has a fresh namespace for each count, a phase. A sample is the median of `passes`
+    over files behind `targets` of the mounts, which is at most the lowest count. Counters: "ops"
+    (files looked up) and "mounts".
+    """
+    check_range("targets", targets, 1, 1000)
+    check_range("passes", passes, 1, 1000)
+    counts = _checked(counts, targets)
+    params = {"targets": targets, "passes": passes}
+    more = {"counts": counts, "repeats": repeats}
+    return _measured("crossing", "stat_ns", "ns per stat", params, more)
+
+
+def degrade(*, repeats: int = 5, slices: int = 3, slice_ms: float = 30.0) -> Measurement:
+    """Stat of one file by all CPUs, before, while and after one more process lists its directory.
+
+    The three ("calm", "listed", "after") are parts of one run, of so many slices each, in which the
+    processes never pause. `Sample.threads` is the number of processes that stat: one on each CPU.
+    """
+    if len(cpus := machine.allowed_cpus()) < 2:
+        raise TooFewCpus(f"two processes need as many CPUs; this one may use {cpus}")
+    check_range("slices", slices, 1, 64)
+    check_range("slice_ms", slice_ms, 1, 1000)
+    params = {"slices": 3 * slices, "slice_us": round(slice_ms * 1e3)}
+    more = {"threads": [len(cpus)], "cpus": cpus, "repeats": repeats}
+    planned_s = repeats * 3 * slices * slice_ms / 1e3
+    return _measured("degrade", "ops_per_s", "operations/s", params, more, planned_s)
 
 
 def calls(
@@ -104,8 +145,12 @@ def calls(
     both would be measured instead. `Sample.threads` is the number of processes; TooFewCpus is
     raised if they are more than the CPUs. A sample is the median of the slices. The kinds take
     turns: "open-creat" (open with O_CREAT and close of a file that is there, on a tmpfs for each
-    process), "stat-own" (a file on that tmpfs), "stat-same" (one file for all), "access-overlay"
-    (an own file on one overlayfs) and "getppid" (nothing is shared).
+    process), "open-one-root" and "open-own-root" (the same with one root directory for all, and
+    with one for each), "stat-own" (a file on that tmpfs), "stat-same" (one file for all),
+    "access-overlay" (an own file on one overlayfs), "access-own-overlay" (on an own one),
+    "walk-held" and "walk-beside" (only the first process counts, which walks through a directory
+    while the others take references on it, or each on one of its own) and "getppid" (nothing is
+    shared).
     """
     if not kinds or len(set(kinds)) != len(kinds) or not set(kinds) <= set(_CALLS):
         raise UsageError(f"kinds is {list(kinds)}: choose different ones of {', '.join(_CALLS)}")
@@ -125,6 +170,18 @@ def calls(
 opens = partial(calls, ("open-creat",))  # absolute paths: all walks start at the same root
 stat_files = partial(calls, ("stat-own", "stat-same"))
 overlay_access = partial(calls, ("access-overlay",))
+overlays, roots, walks = (
+    partial(calls, kinds) for kinds in (_OVERLAYS[::-1], _ROOTS[::-1], _WALKS)
+)
+
+
+def refusal() -> str:
+    """Why none of these can be had here; empty if they can."""
+    try:
+        umount_latency(repeats=1, calls=1)
+    except NotAllowed as refused:
+        return str(refused)
+    return ""
 
 
 def mount_limit() -> int:
@@ -159,7 +216,8 @@ def _measured(
 ) -> Measurement:
     check_range("repeats", more["repeats"], 1, 1000)
     ended = results.begin("none: system calls from Python", "")
-    answer = _ask({"what": what, **params, **more}, DEADLINE_S + 3 * planned_s)
+    deadline_s = min(DEADLINE_S + 3 * planned_s, LIMIT_S.get())
+    answer = _ask({"what": what, **params, **more}, deadline_s)
     samples = {
         variant: sorted((Sample(**row) for row in rows), key=_place)
         for variant, rows in answer.items()

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT
+"""Whether the running kernel has a case's bug: by its types and symbols, live controls, release.
+
+They are asked in this order, and the first that knows decides: a vendor's kernel with a fix put
+back into it says so itself, whatever its release. Each case's module has its own `Host`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from contended import machine, stats
+from contended.errors import ContendedError
+from contended.measure import TooFewCpus, today
+from contended.measure.results import Measurement, number
+from contended.measure.runner import RunFailed
+from contended.measure.running import Running, version
+from contended.register import Case
+
+Verdict = Literal["has it", "cannot have it", "cannot tell without root"]
+# A paired ratio is seen if its whole interval is on the far side of this.
+SEEN = 0.9
+CROWD = 32  # processes at most
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What speaks for the bug (`has`), against it, or, if None, neither; and what it costs here."""
+
+    has: bool | None
+    why: str
+    cost: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """How to find a case on a running kernel.
+
+    `command` would tell as root. `size` says from what size or number of CPUs on one feels it; by
+    default that is how many workers the reports had. `fixed` is whether there is a release with it.
+    """
+
+    command: str
+    structure: Callable[[Running], Seen] | None = None
+    control: Callable[[Running], Seen] | None = None
+    size: str = ""
+    fixed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A case on this machine; `ask_root` is the command that tells, or tells more, as root."""
+
+    slug: str
+    verdict: Verdict
+    why: tuple[str, ...]
+    cost: str
+    size: str
+    gone: str
+    chapter: str
+    ask_root: str
+
+
+def find(case: Case, host: Host | None, kernel: Running, *, controls: bool = True) -> Finding:
+    """Look for a case on this machine, in some seconds; nothing is changed."""
+    seen: list[Seen] = []
+    if host is None:
+        seen.append(Seen(None, "nobody has written a check of this case"))
+    else:
+        if host.structure:
+            seen.append(host.structure(kernel))
+        if host.control and controls:
+            seen.append(_controlled(host.control, kernel))
+        if host.fixed:
+            seen.append(released(case, kernel))
+    has = next((one.has for one in seen if one.has is not None), None)
+    words: dict[bool | None, Verdict] = {True: "has it", False: "cannot have it"}
+    return Finding(
+        slug=case.slug,
+        verdict=words.get(has, "cannot tell without root"),
+        why=tuple(one.why for one in seen if one.why),
+        cost=next((one.cost for one in seen if one.cost), "not measured"),
+        size=(host.size if host else "") or _published(case),
+        gone=gone(case) if host is None or host.fixed else "no release: " + case.outcome.status,
+        chapter=f"notebooks/{case.notebook}.ipynb",
+        ask_root=host.command if host else "",
+    )
+
+
+def _controlled(control: Callable[[Running], Seen], kernel: Running) -> Seen:
+    try:
+        return control(kernel)
+    except RunFailed as late:
+        return Seen(None, f"the control did not end in time: {late}")
+    except (today.NotAllowed, TooFewCpus) as refused:
+        return Seen(None, f"the control was not run: {refused}")
+    except ContendedError as error:
+        return Seen(None, f"the control failed: {error}")
+
+
+def released(case: Case, kernel: Running) -> Seen:
+    """What the release says: that of mainline only, so that an older one says nothing."""
+    first, here = version(gone(case)), kernel.version
+    if first is None or here is None:
+        return Seen(None, f"the release, {kernel.release}, says nothing")
+    if here >= first:
+        return Seen(False, f"{kernel.release} is not older than {gone(case)}, which has the fix")
+    return Seen(None, f"{kernel.release} is older than {gone(case)}: fixed only if a vendor did it")
+
+
+def gone(case: Case) -> str:
+    """The first release without the bug, by the register; one that is verified if there is one."""
+    steps = [step for step in case.outcome.steps if step.version]
+    for step in sorted(steps, key=lambda step: step.unverified):
+        return f"{step.version}{' (unverified)' if step.unverified else ''}"
+    return "no release"
+
+
+def _published(case: Case) -> str:
+    for figure in case.published:
+        if workers := figure.workers or figure.cpus:
+            return f"reported with {workers} workers or CPUs ({figure.source})"
+    return f"the reports do not say ({case.seed.key})"
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """What the next bind mount costs among so many, and how many mounts it makes; 0: not known."""
+
+    mounts: int
+    us: float
+    allocated: float
+
+    @property
+    def text(self) -> str:
+        """The time, with its unit."""
+        return f"{number(self.us, 3)} µs"
+
+
+def binds(kind: str) -> tuple[Bind, Bind]:
+    """Binds, "shared" or "private", among few and among many; measured once."""
+    seen = _binds()
+    found = []
+    for phase in seen.phases:
+        counts = [sample.counts for sample in seen.samples(kind, phase=phase)]
+        made, stay = (sum(c.get(name, 0) for c in counts) for name in ("allocated", "ops"))
+        found.append(Bind(int(phase), stats.median(seen.values(kind, phase=phase)), made / stay))
+    return found[0], found[-1]
+
+
+@cache
+def _binds() -> Measurement:
+    return today.bind_cost([250, 2000])
+
+
+def crowd() -> int:
+    """How many processes the controls start; raises TooFewCpus if contention has no CPUs."""
+    if len(cpus := machine.allowed_cpus()) < 2:
+        raise TooFewCpus(f"contention needs two CPUs, and this process may use only {cpus}")
+    return min(len(cpus), CROWD)
+
+
+def slower(measurement: Measurement, variant: str, what: str, than: str) -> Seen:
+    """Whether the whole interval of a paired ratio of rates, over the first variant, is below.
+
+    A machine that others load says nothing.
+    """
+    ratio = measurement.ratio_at(variant, threads=measurement.thread_counts[-1])
+    cost = (
+        f"{what}: {number(ratio.median, 3)} times as fast as {than} "
+        f"({number(ratio.low, 3)} to {number(ratio.high, 3)}, {ratio.pairs} pairs, "
+        f"{ratio.threads} CPUs)"
+    )
+    for check in measurement.provenance.state:
+        if check.name in ("other load", "steal") and not check.ok:
+            return Seen(None, f"control: not to be trusted now, {check.detail}", cost)
+    told = "is slower" if ratio.high < SEEN else f"is not clearly slower on {ratio.threads} CPUs"
+    return Seen(True if ratio.high < SEEN else None, f"control: {what} {told}", cost)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: MIT
+"""Readings of the real kernel in virtual time: what `contended kernel time --json` left in results.
+
+A probe names a published value and how a number of the same kind follows from a record,
+`results/<slug>/time*.json`. Where there is none, or it lacks that size, nothing was timed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from contended.errors import ContendedError
+from contended.show import lesson
+from contended.simulate import machines
+
+Region = dict[str, Any]
+"""A region of one boot, as `contended.kernel.clock.Times.to_json` writes it."""
+Read = Callable[["Record"], list[float]]
+"""What to make of a record: a number for each seed; none if it lacks what is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The regions of one record, and those that were asked for."""
+
+    regions: tuple[Region, ...]
+    used: list[Region] = field(default_factory=list)
+
+    def of(self, variant: str, cpus: int, label: str = "") -> dict[int, Region]:
+        """Those of a variant with so many CPUs, by seed; `label` names one of the run's results."""
+        wanted = {"variant": variant, "cpus": cpus, "label": label}
+        same = [region for region in self.regions if wanted.items() <= region.items()]
+        self.used.extend(same)
+        return {region["seed"]: region for region in same}
+
+    def rates(self, variant: str, cpus: int, label: str = "") -> dict[int, float]:
+        """Operations a second by seed."""
+        return {seed: r["per_second"] for seed, r in self.of(variant, cpus, label).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """What to read from the record of a name, in words, and of which published value or ratio.
+
+    `guess` is what one CPU alone lets expect; without it the guess is 1.
+    """
+
+    of: str
+    read: Read
+    guess: Read | None = None
+    file: str = "time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What was read: a number for each seed, the guesses, where from, and what to distrust."""
+
+    values: tuple[float, ...]
+    guesses: tuple[float, ...]
+    source: str  # the file, below the tree's root
+    machine: str
+    clock: str  # what kept time
+    escaped: float  # the largest part of waits or operations, whichever are more, that was given up
+
+
+def rate(
+    of: str, variant: str, cpus: int, *, label: str = "", total: float = 0.0, file: str = "time"
+) -> Time:
+    """Operations a second of all CPUs; with a `total` of operations, the seconds they take."""
+
+    def seen(n: int, times: int) -> Read:
+        def read(record: Record) -> list[float]:
+            rates = [each * times for each in record.rates(variant, n, label).values()]
+            return [total / each for each in rates] if total else rates
+
+        return read
+
+    return Time(of, seen(cpus, 1), seen(1, cpus), file)
+
+
+def ratio(
+    of: str,
+    top: str,
+    base: str,
+    cpus: int,
+    *,
+    labels: tuple[str, str] = ("", ""),
+    file: str = "time",
+) -> Time:
+    """The rate of one variant over that of another, seed by seed; `labels` in the same order."""
+
+    def read(record: Record) -> list[float]:
+        above, below = record.rates(top, cpus, labels[0]), record.rates(base, cpus, labels[1])
+        return [above[seed] / below[seed] for seed in above.keys() & below.keys()]
+
+    return Time(of, read, file=file)
+
+
+def waiting(
+    of: str, variant: str, cpus: int, functions: Sequence[str], *, file: str = "time"
+) -> Time:
+    """The part of the CPUs' time, in per cent, that functions wait for lines."""
+
+    def read(record: Record) -> list[float]:
+        found = []
+        for region in record.of(variant, cpus).values():
+            ns = sum(p["ns"] for p in region["places"] if p["function"] in functions)
+            found.append(100 * ns * region["per_second"] / (cpus * 1e9))
+        return found
+
+    return Time(of, read, guess=lambda _: [], file=file)
+
+
+def remote(of: str, variant: str, cpus: int, thing: str, *, file: str = "time") -> Time:
+    """Of the HITM on what matches `thing`, a regular expression: the part of another socket.
+
+    The guess is that they come from any other CPU.
+    """
+
+    def read(record: Record) -> list[float]:
+        found = []
+        for region in record.of(variant, cpus).values():
+            here = [p for p in region["places"] if re.search(thing, p["thing"])]
+            found.append(sum(p["far"] for p in here) / sum(p["hitm"] for p in here))
+        return found
+
+    def elsewhere(record: Record) -> list[float]:
+        socket = machines.get(record.regions[0]["machine"]).topology(cpus).socket
+        return [sum(each != socket[0] for each in socket) / (cpus - 1)]
+
+    return Time(of, read, guess=elsewhere, file=file)
+
+
+def record(slug: str, file: str = "time") -> Record:
+    """A case's record; raises ContendedError if it is missing or damaged."""
+    path = lesson.reference(f"{slug}/{file}")
+    try:
+        return Record(tuple(json.loads(path.read_text(encoding="utf-8"))["results"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ContendedError(f"{path} is no record of kernel time: {error!r}") from error
+
+
+def load(slug: str, probes: Sequence[Time]) -> dict[str, Timing]:
+    """What probes read, by the published value; raises ContendedError on a damaged record."""
+    found = {}
+    for probe in probes:
+        path = lesson.reference(f"{slug}/{probe.file}")
+        if not path.is_file():
+            continue
+        try:
+            known = record(slug, probe.file)
+            if values := tuple(probe.read(known)):
+                guesses = tuple(probe.guess(Record(known.regions))) if probe.guess else (1.0,)
+                found[probe.of] = Timing(
+                    values=values,
+                    guesses=guesses,
+                    source=f"results/{path.parent.name}/{path.name}",
+                    machine=known.used[0]["machine"],
+                    clock=known.used[0]["clock"],
+                    escaped=max(region["escaped"] for region in known.used),
+                )
+        except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+            raise ContendedError(f"{path} is no record of kernel time: {error!r}") from error
+    return found
