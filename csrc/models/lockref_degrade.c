@@ -186,7 +186,7 @@ static const struct ct_param params[] = {
 			  1000000000 },
 	[PARAM_SPIN] = { "spin", "looks",
 			 "how long 'after' waits for the lock's release", 1000,
-			 0, 1000000 },
+			 0, 1000000000 },
 };
 
 static const struct ct_counter counters[] = {

@@ -61,7 +61,7 @@ extern const struct rcu_flavor_struct urcu_memb_flavor;
 #define POISON 0x6b6b6b6b6b6b6b6bull /* what the kernel fills freed memory with */
 #define MAX_POOL 16
 #define BUDGET_US 800000 /* of one operation, by a careful estimate */
-#define GATHER_NS 50000000ull
+#define GATHER_NS 50000000ull /* a run by time: somebody may be gone for good */
 #define IDLE_US 50
 #define IDLE_EVERY_NS 200000000ull
 
@@ -112,7 +112,7 @@ struct shared {
 	_Alignas(CT_LINE) struct mount *_Atomic mounted; /* on the mount point */
 	_Alignas(CT_LINE) _Atomic bool busy; /* the caller is in an operation */
 	_Atomic uint64_t done;               /* the caller's operations */
-	_Alignas(CT_LINE) _Atomic uint32_t present; /* readers */
+	_Alignas(CT_LINE) _Atomic uint64_t present; /* readers; of fixed work, all that ever came */
 	_Alignas(CT_LINE) pthread_mutex_t namespace_lock;
 	pthread_mutex_t barrier_lock;
 	const struct rcu_flavor_struct *rcu;
@@ -142,6 +142,46 @@ static void note(struct tally *t, uint64_t ns)
 		;
 	atomic_fetch_add(&t->sum, ns);
 	atomic_fetch_add(&t->n, 1);
+}
+
+/*
+ * Readers come to an operation of the caller's. A run by time ends for each
+ * thread on its own, so whoever waits for the others gives up after a while.
+ * With fixed work each has as many operations as the caller, so they meet in
+ * every one of them, however busy the machine is.
+ */
+static inline bool meets_all(const struct ct_worker *w)
+{
+	return w->run->config->ops;
+}
+
+static uint64_t gather_until(const struct ct_worker *w)
+{
+	return meets_all(w) ? UINT64_MAX : ct_now() + GATHER_NS;
+}
+
+static void wait_for_readers(const struct ct_worker *w, struct shared *s)
+{
+	const uint64_t late = gather_until(w);
+	uint64_t readers = w->run->threads - 1;
+
+	if (meets_all(w))
+		readers *= atomic_load(&s->done) + 1;
+	while (atomic_load(&s->present) < readers && ct_now() < late)
+		ct_relax();
+}
+
+/* Yields which operation of the caller's it is, begun or given up. */
+static uint64_t wait_for_caller(struct ct_worker *w, struct shared *s)
+{
+	const uint64_t late = gather_until(w);
+	const uint64_t turn = meets_all(w) ? w->local[0]++ : atomic_load(&s->done);
+
+	/* The number first: what is busy after that is of this operation. */
+	while (!(atomic_load(&s->done) == turn && atomic_load(&s->busy)) &&
+	       atomic_load(&s->done) <= turn && ct_now() < late)
+		ct_relax();
+	return turn;
 }
 
 /* Into the caller's counters, in microseconds. */
@@ -324,11 +364,9 @@ caller_op(struct ct_worker *w, umount_fn umount)
 {
 	struct shared *s = w->shared;
 	const struct rcu_flavor_struct *rcu = s->rcu;
-	const uint64_t late = ct_now() + GATHER_NS;
 
 	atomic_store(&s->busy, true);
-	while (atomic_load(&s->present) < w->run->threads - 1 && ct_now() < late)
-		ct_relax();
+	wait_for_readers(w, s);
 	rcu->register_thread();
 	for (int64_t i = 0; i < s->param[PARAM_UMOUNTS]; i++) {
 		struct mount *m = &s->mounts[i];
@@ -377,13 +415,9 @@ static void reader_op(struct ct_worker *w)
 {
 	struct shared *s = w->shared;
 	const struct rcu_flavor_struct *rcu = s->rcu;
-	const uint64_t late = ct_now() + GATHER_NS, done = atomic_load(&s->done);
+	const uint64_t done = wait_for_caller(w, s);
 	uint64_t tick, idle = ct_now() + IDLE_EVERY_NS;
 
-	/* The caller may be about to come, or, at the end of a run, gone. */
-	while (!atomic_load(&s->busy) && atomic_load(&s->done) == done &&
-	       ct_now() < late)
-		ct_relax();
 	rcu->register_thread();
 	atomic_fetch_add(&s->present, 1);
 	while (atomic_load(&s->busy) && atomic_load(&s->done) == done) {
@@ -404,7 +438,8 @@ static void reader_op(struct ct_worker *w)
 			idle = tick + IDLE_EVERY_NS;
 		}
 	}
-	atomic_fetch_sub(&s->present, 1);
+	if (!meets_all(w))
+		atomic_fetch_sub(&s->present, 1);
 	rcu->unregister_thread();
 }
 

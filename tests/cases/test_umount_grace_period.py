@@ -33,10 +33,12 @@ liburcu = pytest.mark.skipif(
 )
 
 
-def once(params: dict[str, int] | None = None, **more: Any) -> Measurement:
+def once(
+    params: dict[str, int] | None = None, model: str | Path = SLUG, **more: Any
+) -> Measurement:
     """Fixed work, so that every count is known: each repeat is one operation of the caller."""
     choice: dict[str, Any] = {"threads": [2], "repeats": 1, "slices": 1, "ops": 1, **more}
-    return measure(SLUG, params={**QUICK, **(params or {})}, **choice)
+    return measure(model, params={**QUICK, **(params or {})}, **choice)
 
 
 def p50(run: Measurement, variant: str) -> float:
@@ -116,6 +118,17 @@ def test_timed_runs_and_runs_without_real_time_priority_work() -> None:
     assert run.failures == []
     assert run.provenance.scheduler.startswith("SCHED_OTHER")
     assert set(run.variants) == {*SAFE, "no-wait"}
+
+
+@liburcu
+@two_cpus
+def test_a_reader_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+    """As on a machine that has other things to do: fixed work has all its readers in each turn."""
+    wait = "const uint64_t done = wait_for_caller(w, s);"
+    late = f"sleep_us(150000);\n\t{wait}"
+    run = once(ops=2, model=mutant(tmp_path, SLUG, (wait, late)), variants=SAFE)
+    assert run.failures == []
+    assert run.count("before", "umounts") == 2 * QUICK["umounts"]
 
 
 @raced

@@ -58,7 +58,7 @@ def cli(shared_cli: Cli) -> Iterator[Cli]:
         (["lockref-degrade", "--variants", "before,between"], ["'between'", "before, after"]),
         (["lockref-degrade", "--set", "patience=3"], ["'patience'", "lock, hold, every, spin"]),
         (["lockref-degrade", "--set", "lock=3"], ["lock=3", "0 to 2"]),
-        (["lockref-degrade", "--set", "spin=-1"], ["spin=-1", "0 to 1000000", "looks"]),
+        (["lockref-degrade", "--set", "spin=-1"], ["spin=-1", "0 to 1000000000", "looks"]),
         (["lockref-degrade", "--repeats", "0"], ["repeats is 0", "1 to 1000"]),
         (["lockref-degrade", "--think", "-1"], ["think is -1", "0 to"]),
         (["lockref-degrade", "--ops", "-1"], ["ops is -1", "0 to"]),

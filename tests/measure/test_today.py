@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import CPUS, eventually, one_line, two_cpus
+from support import CPUS, eventually, one_line, raced, two_cpus
 
 from contended.errors import ContendedError, UsageError
 from contended.measure import TooFewCpus, today
@@ -147,6 +147,7 @@ def test_degrade_has_three_parts_of_one_run() -> None:
     assert got.ratio_at("after", threads=len(CPUS)).pairs == 2
 
 
+@raced
 @allowed
 @two_cpus
 def test_only_the_walker_is_counted() -> None:
