@@ -13,8 +13,11 @@ from collections.abc import Generator, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,17 +54,64 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
-LONG = {"batch", "kernel", "origin"}
+LONG = {"batch", "built", "kernel", "origin"}
 """Fixtures that take minutes: kernels of the lab, all attacks on the grader."""
+
+KERNELS = ("kernel/test_real_kernels.py", "course/test_patches.py", "course/test_labs.py")
+"""What builds many kernels, or looks at which there are: one after the other, and in this order."""
+LIVE = "the book, run here"
+BEGUN_FIRST = (
+    *(*KERNELS, LIVE, "book/test_pages.py", "course/test_attacks.py", "kernel/test_boot.py"),
+    *("course/test_grade.py", "cases/test_tenth_case.py", "book/test_rebuild.py"),
+)
+"""What takes longest, so that of two workers neither is left with it at the end."""
+BOTH = {"test_pages", "test_site", "test_quizzes"}
+"""Modules whose tests are of the live book as well; what moves on a page moves in any book."""
+
+
+def _unit(nodeid: str) -> str:
+    """What a test is run together with, by one worker."""
+    file, _, test = nodeid.partition("::")
+    if "live" in test.partition("[")[2].rstrip("]").split("-"):
+        return LIVE
+    return file.removeprefix("tests/")
+
+
+def _turn(item: pytest.Item) -> int:
+    unit = _unit(item.nodeid)
+    return BEGUN_FIRST.index(unit) if unit in BEGUN_FIRST else len(BEGUN_FIRST)
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to `make check` what takes minutes; the book first, before there is any kernel."""
+    """Leave to `make check` what takes minutes, and begin with the longest."""
     for item in items:
         if LONG & set(getattr(item, "fixturenames", ())):
             item.add_marker("check")
-    items.sort(key=lambda item: "book" not in getattr(item, "fixturenames", ()))
+    items.sort(key=_turn)
+
+
+def _together(nodeid: str) -> str:
+    unit = _unit(nodeid)
+    return KERNELS[0] if unit in KERNELS else unit
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Any:
+    """As `--dist loadfile`, but the live book's tests are one unit, and so are the kernels'."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = _together
+    return scheduler
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "book" in metafunc.fixturenames:
+        live = pytest.param("live", marks=pytest.mark.check)
+        both = metafunc.module.__name__.rpartition(".")[2] in BOTH
+        metafunc.parametrize(
+            "book", ["recorded", live] if both else ["recorded"], indirect=True, scope="session"
+        )
 
 
 @pytest.fixture(scope="session")
@@ -70,9 +120,14 @@ def root() -> Path:
     return ROOT
 
 
-@pytest.fixture(scope="session", params=["recorded", pytest.param("live", marks=pytest.mark.check)])
-def book(root: Path, request: pytest.FixtureRequest) -> Path:
-    """The directory of the rendered book, built now by the Makefile's own command."""
+@pytest.fixture(scope="session")
+def book(
+    root: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The directory of the rendered book, built now by the Makefile's own command.
+
+    As for a reader who has built no kernels: where there are some, chapters boot them for minutes.
+    """
     recorded = request.param == "recorded"
     lock = root / "_build" / "tests.lock"
     lock.parent.mkdir(exist_ok=True)
@@ -88,6 +143,7 @@ def book(root: Path, request: pytest.FixtureRequest) -> Path:
                 f"ARGS={'--recorded' if recorded else ''}",
             ],
             cwd=root,
+            env={**os.environ, "CONTENDED_CACHE": str(tmp_path_factory.mktemp("cache"))},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -177,7 +177,7 @@ def test_the_smoke_set_is_run_for_the_submission_alone(toys: Path, tmp_path: Pat
 
 
 @pytest.fixture(scope="module")
-def tree() -> KernelSource:
+def built() -> KernelSource:
     """The kernel's source, with the unpatched kernel built."""
     if shutil.which(qemu.QEMU) is None:
         pytest.skip(qemu.QEMU_MISSING)
@@ -209,12 +209,12 @@ def reasons(toys: Path, patch: bytes) -> dict[str, str]:
 
 @pytest.mark.usefixtures("boxes")
 def test_the_compiler_sees_nothing_of_the_machine(
-    toys: Path, tree: KernelSource, root: Path
+    toys: Path, built: KernelSource, root: Path
 ) -> None:
     include = "#include <linux/stddef.h>"
     for place in ("/etc/passwd", str(root / "pyproject.toml")):
         assert Path(place).exists()
-        seen = reasons(toys, diff(tree, "fs/readdir.c", include, f'#include "{place}"\n{include}'))
+        seen = reasons(toys, diff(built, "fs/readdir.c", include, f'#include "{place}"\n{include}'))
         assert seen["applies"] == ""
         assert f"{place}: No such file" in seen["builds"]
         assert seen["gain"].startswith("it was not reached")
@@ -222,48 +222,48 @@ def test_the_compiler_sees_nothing_of_the_machine(
 
 @pytest.mark.usefixtures("boxes")
 def test_a_warning_is_a_lost_build_and_the_cache_is_as_before(
-    toys: Path, tree: KernelSource
+    toys: Path, built: KernelSource
 ) -> None:
     kernels = set((store.cache() / "kernels").glob("*/meta.json"))
     use = "#include <linux/uaccess.h>\n"
-    patch = diff(tree, "fs/readdir.c", use, use + "static int not_used(void)\n{\n\treturn 1;\n}\n")
+    patch = diff(built, "fs/readdir.c", use, use + "static int not_used(void)\n{\n\treturn 1;\n}\n")
     seen = reasons(toys, patch)
     assert seen["applies"] == ""
     assert "defined but not used" in seen["builds"]
     assert set((store.cache() / "kernels").glob("*/meta.json")) == kernels
-    assert "not_used" not in (tree.tree / "fs/readdir.c").read_text()
+    assert "not_used" not in (built.tree / "fs/readdir.c").read_text()
 
 
 @pytest.mark.usefixtures("boxes")
 def test_a_kernel_that_works_and_gains_nothing_keeps_its_steps(
-    toys: Path, tree: KernelSource
+    toys: Path, built: KernelSource
 ) -> None:
     kernels = set((store.cache() / "kernels").glob("*/meta.json"))
     use = "#include <linux/uaccess.h>\n"
-    seen = reasons(toys, diff(tree, "fs/readdir.c", use, use + "extern int no_such_thing;\n"))
+    seen = reasons(toys, diff(built, "fs/readdir.c", use, use + "extern int no_such_thing;\n"))
     assert [name for name, reason in seen.items() if not reason] == ["applies", "builds", "boots"]
     assert "every open takes one reference: 2 is above 1.1" in seen["gain"]
     # The student's kernel is not kept.
     assert set((store.cache() / "kernels").glob("*/meta.json")) == kernels
 
 
-def test_patches_that_change_nothing_or_fit_nothing(toys: Path, tree: KernelSource) -> None:
+def test_patches_that_change_nothing_or_fit_nothing(toys: Path, built: KernelSource) -> None:
     use = "#include <linux/uaccess.h>\n"
-    seen = reasons(toys, diff(tree, "fs/readdir.c", use, use + "\n/* nothing */\n"))
+    seen = reasons(toys, diff(built, "fs/readdir.c", use, use + "\n/* nothing */\n"))
     assert "nothing but comments" in seen["applies"]
     seen = reasons(toys, one("a/fs/readdir.c", "b/fs/readdir.c").encode())
     assert "does not apply: hunk 1" in seen["applies"]
-    assert tree.version in seen["applies"]
+    assert built.version in seen["applies"]
     seen = reasons(toys, one("a/fs/no_such.c", "b/fs/no_such.c").encode())
     assert "does not apply" in seen["applies"]
 
 
-def test_what_the_lab_adds_must_fit_on_top(toys: Path, tree: KernelSource, tmp_path: Path) -> None:
+def test_what_the_lab_adds_must_fit_on_top(toys: Path, built: KernelSource, tmp_path: Path) -> None:
     place = tmp_path / "patching"
     shutil.copytree(toys / "labs" / "patching", place)
     use = "#include <linux/uaccess.h>\n"
     (place / "more.patch").write_bytes(
-        b"Subject: more\n\n---\n" + diff(tree, "fs/readdir.c", use, use + "/* more */\n")
+        b"Subject: more\n\n---\n" + diff(built, "fs/readdir.c", use, use + "/* more */\n")
     )
     file = place / "kernel.toml"
     more = (
@@ -271,18 +271,18 @@ def test_what_the_lab_adds_must_fit_on_top(toys: Path, tree: KernelSource, tmp_p
     )
     file.write_text(file.read_text().replace("[runs.opens]", f"{more}[runs.opens]"))
     about = lab.load(place)
-    verdicts = patches.judge(about, diff(tree, "fs/readdir.c", use, "int in_the_way;\n"))
+    verdicts = patches.judge(about, diff(built, "fs/readdir.c", use, "int in_the_way;\n"))
     assert "what the lab adds to it does not" in verdicts["applies"].reason
     # Elsewhere in the same file both fit; the compiler is asked next.
-    patch = diff(tree, "fs/readdir.c", "EXPORT_SYMBOL(iterate_dir);\n", "no C;\n")
+    patch = diff(built, "fs/readdir.c", "EXPORT_SYMBOL(iterate_dir);\n", "no C;\n")
     verdicts = patches.judge(about, patch)
     assert verdicts["applies"].reason == ""
     assert "does not compile" in verdicts["builds"].reason
 
 
-def test_no_program_of_the_build_can_be_changed(tree: KernelSource) -> None:
+def test_no_program_of_the_build_can_be_changed(built: KernelSource) -> None:
     """The list against what make noted of the programs that it compiled for this machine."""
-    objects = store.cache() / "build" / f"{tree.tree.parent.name}-base" / "objects"
+    objects = store.cache() / "build" / f"{built.tree.parent.name}-base" / "objects"
     used: set[str] = set()
     for noted in objects.rglob(".*.cmd"):
         text = noted.read_text(errors="replace")
@@ -290,8 +290,8 @@ def test_no_program_of_the_build_can_be_changed(tree: KernelSource) -> None:
             for name in re.findall(r"(/\S+\.[chS])\b", text):
                 path = Path(re.sub(r"/[^/]+/\.\.(?=/)", "", re.sub(r"/\./", "/", name)))
                 path = path.resolve()
-                if path.is_relative_to(tree.tree):
-                    used.add(path.relative_to(tree.tree).as_posix())
+                if path.is_relative_to(built.tree):
+                    used.add(path.relative_to(built.tree).as_posix())
     assert any(name.startswith("scripts/mod/") for name in used)
     dangerous = {name for name in used if name.startswith(ALLOWED)}
     assert dangerous <= patches.HOST_PROGRAMS

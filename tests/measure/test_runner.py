@@ -189,11 +189,16 @@ def test_a_library_that_is_gone(runner: Runner, tmp_path: Path) -> None:
         runner.describe(tmp_path / "text.so")
 
 
+def hosts(world: Cli) -> list[int]:
+    return [pid for pid, name in world.alive().items() if "contended.measure.host" in name]
+
+
 def test_a_child_that_is_killed_is_an_error_and_no_hang(world: Cli, hostile: Model) -> None:
     with Runner() as runner:
-        for pid in world.alive():
-            if "contended.measure.host" in world.alive()[pid]:
-                os.kill(pid, signal.SIGKILL)
+        # A process that was started just now may not have its command line yet.
+        assert eventually(lambda: bool(hosts(world)))
+        for pid in hosts(world):
+            os.kill(pid, signal.SIGKILL)
         with pytest.raises(ContendedError, match="the process that runs the models ended"):
             runner.run(hostile.library, config(hostile, "good"), deadline_s=30)
     assert world.alive() == {}
@@ -223,13 +228,10 @@ def test_leaving_the_block_in_a_run_ends_everything(world: Cli, hostile: Model) 
 def test_a_second_signal_does_not_keep_it_from_clearing_up(world: Cli, hostile: Model) -> None:
     """A parent with threads signals its child's end once for each of them that ends."""
 
-    def hosts() -> list[int]:
-        return [pid for pid, name in world.alive().items() if "contended.measure.host" in name]
-
     def signals() -> None:
         eventually(lambda: any(a.startswith("lingers:") for a in world.alive().values()))
-        host = min(hosts())
-        while host in hosts():
+        host = min(hosts(world))
+        while host in hosts(world):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(host, signal.SIGTERM)
             time.sleep(0.0003)
