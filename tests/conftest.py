@@ -106,7 +106,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Any:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "book" in metafunc.fixturenames:
+    marks = metafunc.definition.iter_markers("parametrize")
+    if "book" in metafunc.fixturenames and not any("book" in mark.args[0] for mark in marks):
         live = pytest.param("live", marks=pytest.mark.check)
         both = metafunc.module.__name__.rpartition(".")[2] in BOTH
         metafunc.parametrize(

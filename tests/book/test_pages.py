@@ -330,7 +330,8 @@ def test_axe_finds_nothing(
             page = context.new_page()
             page.goto(f"{site}/{name}", wait_until="load")
             theme = page.locator("html").get_attribute("data-theme")
-            assert theme == ("dark" if dark else "light")
+            # the 404 page has no script: it takes the browser's scheme by its own style sheet
+            assert theme == (None if name == "404.html" else "dark" if dark else "light")
             page.evaluate(UNFOLD)
             # the dark differs in its colours only
             rules = ["color-contrast", "link-in-text-block"] if dark else []
