@@ -11,6 +11,7 @@ import re
 import subprocess
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import labtools
 import pytest
@@ -56,6 +57,24 @@ def test_a_patch_is_in_the_kernels_style(slug: str, origin: KernelSource) -> Non
         )
         assert done.returncode == 0, done.stdout
         assert re.search(r"total: 0 errors, 0 warnings, 0 checks", done.stdout), done.stdout
+
+
+def test_the_field_guide_names_functions_of_the_kernel(origin: KernelSource, root: Path) -> None:
+    """Its index is by the names that somebody reads off a flame graph: of 6.1, and in order."""
+    index = (
+        (root / "docs/host.md").read_text().partition("(by-function)=")[2].partition("\n(seen-")[0]
+    )
+    names = re.findall(r"^\| `(\w+)`", index, re.M)
+    assert len(names) > 20
+    assert names == sorted(names)
+    rooms = ("fs", "kernel", "lib", "mm")
+    text = "\n".join(
+        file.read_text(errors="replace")
+        for room in rooms
+        for file in sorted((origin.tree / room).rglob("*.[ch]"))
+    )
+    defined = set(re.findall(r"^[a-z][\w *]*?\b(\w+)\([^;]*$", text, re.M))
+    assert set(names) <= defined, set(names) - defined
 
 
 @pytest.mark.parametrize("slug", CASES)
