@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from contended import register, tree
+from contended.book import digest
 from contended.errors import ContendedError, UsageError
 from contended.kernel import across, history, releases
 from contended.kernel.across import Across
@@ -67,6 +68,29 @@ def test_a_disagreement_is_shown(seen: Across) -> None:
     rows = {row[0]: row[-1] for row in wrong.endings().rows}
     assert rows[register.get("mount-hash").chapter] == "DISAGREE"
     assert list(rows.values()).count("agree") == len(rows) - 1
+    since = {row[0]: row[4] for row in seen.endings().rows}
+    chapters = {case.slug: case.chapter for case in register.all()}
+    assert since[chapters["overlay-creds"]] == "6.14"
+    assert since[chapters["mount-propagation"]] == "3.15 (unverified)"
+    assert since[chapters["umount-grace-period"]] == ""
+
+
+def test_whether_patches_apply_is_told_of_what_is_left(seen: Across) -> None:
+    rows = {row[1]: row[2] for row in seen.patches().rows}
+    assert rows["spin"] == "applies"
+    assert rows["call-rcu"].startswith("does not apply: hunk 1 ")
+    assert "after" not in rows, "of a bug that is gone"
+
+
+def test_the_chapter_runs_again_when_a_record_changes(root: Path) -> None:
+    notebook = json.loads((root / "notebooks" / "12-nine-bugs.ipynb").read_text())
+    rests = {str(path.relative_to(root)) for path in digest.dependencies(root, notebook)}
+    assert {f"results/{slug}/kernel.json" for slug in register.slugs()} <= rests
+    assert {
+        "results/history/7.2.json",
+        "patches/history.toml",
+        "patches/mount-hash/variants.toml",
+    } <= rests
 
 
 def test_a_release_that_lacks_a_case_is_refused(

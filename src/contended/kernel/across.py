@@ -58,7 +58,7 @@ class Across:
             for case in register.all()
         ]
         versions = [self.of(register.slugs()[0], r).version for r in self.releases]
-        return Table("Which unpatched kernel has it", ("", "bug", *versions), rows)
+        return Table("Which unpatched kernel has it", ("chapter", "bug", *versions), rows)
 
     def counts(self, slugs: Sequence[str] = ()) -> Table:
         """What the verdicts rest on; of what a release has no function for, the reason."""
@@ -68,7 +68,7 @@ class Across:
             for counts in zip(*(one.counts for one in each), strict=True):
                 rows.append((register.get(slug).chapter, counts[0].what, *map(_told, counts)))
                 notes += [count.why for count in counts if count.value is None]
-        return Table("What was counted", ("", "what", *self.releases), rows, notes)
+        return Table("What was counted", ("chapter", "what", *self.releases), rows, notes)
 
     def endings(self) -> Table:
         """What ended each bug, as the register has it, and whether the kernels agree."""
@@ -76,22 +76,30 @@ class Across:
         for case in register.all():
             end = next((step for step in case.outcome.steps if step.ends), None)
             agree = all(self.of(case.slug, r).agrees for r in self.releases)
-            what = (end.what, end.commit or "", end.version) if end else ("nothing so far", "", "")
+            what = (
+                [end.what, end.commit or "", end.version or ""]
+                if end
+                else ["nothing so far", "", ""]
+            )
+            if end and end.unverified:
+                what[2] += " (unverified)"
             rows.append(
                 (case.chapter, case.outcome.status, *what, "agree" if agree else "DISAGREE")
             )
-        head = ("", "the posted fix", "what ended it", "commit", "since", "the kernels")
+        head = ("chapter", "the posted fix", "what ended it", "commit", "since", "the kernels")
         return Table("What became of each", head, rows)
 
     def patches(self) -> Table:
         """Whether the lab's patches for what the newest release still has apply there."""
         rows = [
-            (register.get(slug).chapter, name, why or "applies")
+            (register.get(slug).chapter, name, why.partition(".patch ")[2] or "applies")
             for slug in self.having(self.newest)
             for name, why in self.of(slug, self.newest).patches.items()
         ]
         version = self.of(register.slugs()[0], self.newest).version
-        return Table(f"The lab's patches on Linux {version}", ("", "variant", "as it is"), rows)
+        return Table(
+            f"The lab's patches on Linux {version}", ("chapter", "variant", "as it is"), rows
+        )
 
 
 def costs() -> Table:
@@ -105,7 +113,7 @@ def costs() -> Table:
             for value in figure.values
         ]
         rows.append((case.chapter, figure.what, f"{'; '.join(values)} ({figure.unit})"))
-    head = ("", "what was measured", "published")
+    head = ("chapter", "what was measured", "published")
     return Table("What each cost those who reported it", head, rows)
 
 
