@@ -71,7 +71,7 @@ def test_a_disagreement_is_shown(seen: Across) -> None:
     since = {row[0]: row[4] for row in seen.endings().rows}
     chapters = {case.slug: case.chapter for case in register.all()}
     assert since[chapters["overlay-creds"]] == "6.14"
-    assert since[chapters["mount-propagation"]] == "3.15 (unverified)"
+    assert since[chapters["mount-propagation"]] == "3.15, unverified"
     assert since[chapters["umount-grace-period"]] == ""
 
 

@@ -82,7 +82,7 @@ class Across:
                 else ["nothing so far", "", ""]
             )
             if end and end.unverified:
-                what[2] += " (unverified)"
+                what[2] += ", unverified"
             rows.append(
                 (case.chapter, case.outcome.status, *what, "agree" if agree else "DISAGREE")
             )
