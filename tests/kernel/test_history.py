@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 
 from contended import cli, register
 from contended.errors import ContendedError, UsageError
-from contended.kernel import build, chapter, history, releases, run, source, variants
+from contended.kernel import build, chapter, history, releases, run, source, store, variants
 from contended.kernel.history import Count, Watched
 from contended.profile.moved import Gone, called, key
 
@@ -124,7 +126,15 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
         return source.KernelSource(tmp_path, release.tested, "digest", tmp_path)
 
     monkeypatch.setattr(run, "carry_out", carry_out)
+
+    @contextmanager
+    def patched(_: object, patches: Sequence[Path]) -> Iterator[Path]:
+        if len(patches) > 2:
+            raise store.ToolError("x.patch does not apply: hunk 1 of y; the source is Linux")
+        yield tmp_path
+
     monkeypatch.setattr(source, "obtain", obtain)
+    monkeypatch.setattr(source, "patched", patched)
     recorded = chapter.recorded("overlay-creds").kernels[0]
     vmlinux = small(tmp_path)
     kernel = build.Kernel("x", "x", "base", "d", vmlinux, vmlinux, "id", recorded.version, "gcc")
@@ -150,6 +160,9 @@ def test_a_release_is_set_beside_the_register(
     (one,) = json.loads(capsys.readouterr().out)["seen"]
     assert (one["verdict"], one["registered"], one["version"]) == ("has it", "has it", "6.12.117")
     assert [count["value"] for count in one["counts"]] == [3.0, 0.9]
+    # of a bug that is there, whether its patches apply, and where not
+    assert one["patches"]["backing-only"] == ""
+    assert one["patches"]["after"] == "x.patch does not apply: hunk 1 of y"
     # 7.2 has no such function: that is said, it is no 0, and the other count decides
     fake["values"] = [0.0]
     assert cli.main([*call, "7.2"]) == 0
@@ -209,7 +222,7 @@ def test_mistakes_in_the_file_are_named(
         ("absent = 1.1\n", "", "has one of present and absent"),
         (re.compile("^(present|absent).*", re.M), "", "no count that decides"),
         ('"6.1" =', '"6.13" =', "no kernel release '6.13'"),
-        ('"has it"', '"had it"', "open-creat-unlazy: seen.6.1"),
+        ('"has it"', '"had it"', "open-creat-unlazy: seen.5.10"),
     ):
         changed = old.sub(new, own[0]) if isinstance(old, re.Pattern) else own[0].replace(old, new)
         (tmp_path / "history.toml").write_text(changed)

@@ -229,7 +229,9 @@ def test_an_inode_in_the_struct_that_contains_it(guest: Guest) -> None:
     assert str(thing) == f"struct shmem_inode_info + {inner}: vfs_inode.i_ino (inode 77 of tmpfs)"
 
 
-def test_the_processes_root_and_what_overlayfs_keeps_have_a_role(guest: Guest) -> None:
+def test_the_processes_root_and_what_overlayfs_keeps_have_a_role(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     image = guest.image
     dentry, mount, cred = (image.type(name) for name in ("dentry", "mount", "cred"))
     guest.slab("dentry", 0x400000, dentry.size)
@@ -267,6 +269,10 @@ def test_the_processes_root_and_what_overlayfs_keeps_have_a_role(guest: Guest) -
     guest.slab("kmalloc-192", 0x402000, cred.size)
     with pytest.raises(ContendedError, match="not what overlayfs keeps was found in it"):
         resolver(guest).check()
+    with monkeypatch.context() as patch:
+        patch.setitem(lines._PRIVATE, "overlay", "no_such_struct")
+        with pytest.raises(ContendedError, match="not what hangs on an overlay's super block"):
+            resolver(guest).check()
 
 
 def test_a_guest_without_a_root_is_not_understood(guest: Guest) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from contended import records, register
 from contended.errors import ContendedError, UsageError, pick
-from contended.kernel import build, qemu, releases, run, source, variants
+from contended.kernel import build, qemu, releases, run, source, store, variants
 from contended.kernel.make import Progress
 from contended.kernel.releases import Release
 from contended.kernel.variants import Expectation, GuestRun, KernelCase, Variant
@@ -75,6 +75,8 @@ class ReleaseSeen:
     verdict: Verdict
     registered: Verdict  #: What the register leads to expect.
     commit: str  #: That ended the bug by then, as the register has it; or empty.
+    #: Of a bug that is there, why each patched variant's patches do not apply; empty where they do.
+    patches: dict[str, str] = field(default_factory=dict)
 
     @property
     def agrees(self) -> bool:
@@ -252,6 +254,7 @@ def measure(
         Seen(run=c.run, metric=c.metric, what=c.what, value=values.get(n), why=why.get(n, ""))
         for n, c in enumerate(watch.counts)
     ]
+    judged = verdict(watch.counts, [seen.value for seen in counts])
     expected, commit = registered(slug, release.name)
     return ReleaseSeen(
         case=slug,
@@ -260,10 +263,25 @@ def measure(
         build_id=done.kernels[0].build_id,
         counts=counts,
         splats=[line for boot in done.boots for line in boot.splats],
-        verdict=verdict(watch.counts, [seen.value for seen in counts]),
+        verdict=judged,
         registered=expected,
         commit=commit,
+        patches=fits(case, origin) if judged == "has it" else {},
     )
+
+
+def fits(case: KernelCase, origin: source.KernelSource) -> dict[str, str]:
+    """Of each patched variant why its patches, as they are, do not apply; empty where they do."""
+    found = {}
+    for name, variant in case.variants.items():
+        if not variant.patches:
+            continue
+        try:
+            with source.patched(origin, variant.patches):
+                found[name] = ""
+        except store.ToolError as error:
+            found[name] = str(error).partition("; ")[0]
+    return found
 
 
 def _check_names(vmlinux: Path, version: str, wanted: Iterable[Expectation]) -> None:

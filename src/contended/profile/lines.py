@@ -111,6 +111,9 @@ class Resolver:
         found = [self.at(at - self._direct) for at, role in self._roles.items() if role == "root"]
         if not any((thing.struct, thing.role) == ("dentry", "root") for thing in found):
             self._not_understood("no root directory")
+        owners = {(struct, kind) for _, struct, kind in self._owned}
+        if ("super_block", "overlay") in owners and ("ovl_fs", "overlay") not in owners:
+            self._not_understood("not what hangs on an overlay's super block")
         for start, struct, _ in self._owned:
             if struct == "ovl_fs":
                 kept = self.at(self._member(struct, start, "creator_cred") - self._direct)
