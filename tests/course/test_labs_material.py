@@ -253,6 +253,54 @@ def test_the_box_refuses_what_it_does_not_know(
         box.Box(1).run(request_)
 
 
+# --- The reviewer ---------------------------------------------------------------------------------
+
+
+def test_of_all_interleavings_each_patch_has_its_own_fault() -> None:
+    """Exhaustively: the model says of the patches what the lab asks for, and no more."""
+    spec = importlib.util.spec_from_file_location("replay", LABS / "reviewer" / "replay.py")
+    assert spec
+    assert spec.loader
+    replay = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(replay)
+    found: dict[str, set[str]] = {}
+    shortest = 99
+    for patch in replay.PATCHES:
+        left: list[list[list[str]]] = [[]]
+        seen: set[str] = set()
+        while left:
+            trace = left.pop()
+            machine = replay.replay(patch, trace)
+            state = str({k: v for k, v in vars(machine).items() if k != "order"})
+            if state in seen:
+                continue
+            seen.add(state)
+            for finding in ("lost", "deadlock", "busy"):
+                if getattr(machine, finding):
+                    found.setdefault(finding, set()).add(patch)
+                    shortest = min(shortest, len(trace)) if finding == "lost" else shortest
+            assert not (machine.lost and machine.released)
+            for who, steps in machine.order.items():
+                for what in steps[len(machine.done[who]) :][:1]:
+                    try:
+                        replay.replay(patch, [*trace, [who, what]])
+                    except replay.Refused:
+                        continue
+                    left.append([*trace, [who, what]])
+    assert found == {"lost": {"B"}, "deadlock": {"C"}, "busy": {"A", "C"}}
+    assert shortest == 6
+
+
+@pytest.mark.parametrize(("letter", "number"), [("a", "0002"), ("b", "0003"), ("c", "0001")])
+def test_the_patches_for_review_are_those_of_the_kernel_lab(
+    letter: str, number: str, root: Path
+) -> None:
+    (known,) = (root / "patches" / "umount-grace-period").glob(f"{number}-*.patch")
+    given = (LABS / "reviewer" / f"{letter}.patch").read_text()
+    assert given[given.index("diff --git") :] in known.read_text()
+    assert "Do not use this" not in given
+
+
 # --- Patches -------------------------------------------------------------------------------------
 
 
