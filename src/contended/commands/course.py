@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 
 from contended.commands import commandline
-from contended.commands.commandline import complain, names, options, positive, say
-from contended.course import grade, lab, prove, quizzes, release, sandbox
+from contended.commands.commandline import complain, mention, names, options, positive, say
+from contended.course import exports, grade, gradescope, lab, prove, quizzes, release, sandbox
 from contended.errors import UsageError
 from contended.show.table import columns
 
@@ -26,6 +26,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("out", type=Path, metavar="OUT", help="a folder, made if need be")
     add = command("check", _check, "run a lab's visible tests on your saved work")
     add("lab", nargs="?", default=".", metavar="LAB", help="the lab's folder; default: this one")
+    github = "say what is lost as annotations of a GitHub Actions run"
+    add("--github", action="store_true", help=github)
     about = """Grade SUBMISSIONS/STUDENT/LAB/. What was graded before and has not changed is not
         graded again."""
     add = command("grade", _grade, "grade a folder of submissions", about)
@@ -37,6 +39,18 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--dask", metavar="ADDRESS", help="on a Dask cluster's workers instead")
     unsafe = "run submissions without a sandbox, with your own rights"
     add("--unsafe", action="store_true", help=unsafe)
+    about = """Write the grades of GRADES, which `contended course grade` made, in the forms of
+        other places. What could not be graded is left out."""
+    add = command("export", _export, "write grades for Gradescope, an LMS, nbgrader, GitHub", about)
+    add("grades", type=Path, metavar="GRADES")
+    add("out", type=Path, metavar="OUT", help="a folder, made if need be")
+    forms = "of gradescope, canvas, moodle, nbgrader, github; default: all"
+    add("--to", type=names, metavar="A,B", dest="forms", help=forms)
+    about = """Write a zip to upload to Gradescope, for a lab whose submissions are notebooks or C:
+        it grades without network and without KVM."""
+    add = command("autograder", _autograder, "write a lab's Gradescope autograder", about)
+    add("lab", metavar="LAB")
+    add("out", type=Path, metavar="OUT.zip")
     about = """Show that the instructor's solution gets all points, the released stub none, and
         each wrong solution exactly those that it should."""
     add = command("prove", _prove, "grade a lab's solution, stub and wrong solutions", about)
@@ -59,7 +73,21 @@ def _check(args: argparse.Namespace) -> int:
     if found is None:
         raise UsageError("this is being graded: there is nothing to check")
     say(repr(found))
+    if args.github and found.grade:
+        place = (Path(args.lab) / found.file).as_posix()
+        say("\n".join(exports.commands(found.grade, place)))
     return 0 if found.passed else 1
+
+
+def _export(args: argparse.Namespace) -> None:
+    for path in exports.export(args.grades, args.out, args.forms):
+        say(str(path))
+    if args.forms is None and "nbgrader" not in exports.installed():
+        mention(exports.NO_NBGRADER)
+
+
+def _autograder(args: argparse.Namespace) -> None:
+    say(str(gradescope.pack(lab.find(args.lab.rstrip("/")), args.out)))
 
 
 def _grade(args: argparse.Namespace) -> int:

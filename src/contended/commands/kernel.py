@@ -22,6 +22,7 @@ from contended.kernel import (
     fetch,
     health,
     history,
+    ktap,
     qemu,
     releases,
     run,
@@ -67,6 +68,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     auto = "auto: KVM if a kernel boots with it, otherwise TCG"
     add("--accel", choices=accels, default="auto", help=auto)
     add("--json", type=Path, metavar="FILE|-", help="write the result as JSON")
+    add("--ktap", action="store_true", help="print the outcomes as KTAP, as kernel tests do")
     add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
     about = """Boot a case's kernels in QEMU with a clock for each CPU: instructions take a time,
         and so does each cache line that comes from another CPU, by a machine's distances. The
@@ -190,11 +192,16 @@ def _build(args: argparse.Namespace) -> None:
 def _run(args: argparse.Namespace) -> int:
     run.check(args.vcpus, args.repeats)
     run.plan(args.slug, args.variants)  # a mistake in the call is said before anything is done
+    if args.ktap and args.json == commandline.STDOUT:
+        raise UsageError("--ktap and --json - both are for standard output: give --json a file")
     commandline.check_writable(args.json)
     chosen = options(args, "variants", "vcpus", "repeats", "accel", "source")
     with commandline.lines() as progress:
         done = run.run(args.slug, progress=progress, **chosen)
-    commandline.deliver(args.json, done.to_json, lambda: done)
+    every = variants.load(args.slug).variants
+    commandline.deliver(
+        args.json, done.to_json, lambda: ktap.report(done, every) if args.ktap else done
+    )
     for miss in done.misses:
         complain(f"{args.slug}, {miss}")
     if not done.outcomes:

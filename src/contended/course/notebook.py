@@ -33,6 +33,7 @@ def quiet() -> Iterator[logging.Logger]:
             warnings.simplefilter("ignore", kind)
         # SQLAlchemy and traitlets have classes of their own for the same.
         warnings.filterwarnings("ignore", category=UserWarning, module=r"nbgrader(\.|$)")
+        warnings.filterwarnings("ignore", message="Object of type <Submitted.* not in session")
         yield silent
 
 

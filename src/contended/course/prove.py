@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contended import tree
-from contended.course import ask, grade, lab, notebook, release, sandbox, submission
+from contended.course import ask, exports, grade, lab, notebook, release, sandbox, submission
 from contended.course.grades import Grade
 from contended.course.lab import Lab
 from contended.course.submission import Taken
@@ -24,6 +24,8 @@ class Checked(Table):
     """What the visible tests say of the saved work, part by part, and whether every part passed."""
 
     passed: bool = False
+    grade: Grade | None = None
+    file: str = ""  #: The file of the lab that a student works in.
 
 
 def check(folder: str | Path = ".") -> Checked | None:
@@ -50,7 +52,8 @@ def check(folder: str | Path = ".") -> Checked | None:
     said = [(part.title, " ".join(part.reason.split())) for part in got.parts]
     rows = [(title, "FAIL" if why else "pass", why) for title, why in said]
     head = ("part", "visible tests", "what is wrong")
-    return Checked("", head, rows, got.notes, passed=got.earned == got.points)
+    passed, file = got.earned == got.points, exports.place_of(about.slug, about)
+    return Checked("", head, rows, got.notes, passed=passed, grade=got, file=file)
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,14 +167,18 @@ def write_files(place: Path, contents: Mapping[str, bytes]) -> None:
         file.write_bytes(content)
 
 
+def add(archive: zipfile.ZipFile, name: str, content: bytes, mode: int = 0o644) -> None:
+    """Put a file into an archive: the same files give the same bytes, whenever they are packed."""
+    entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    entry.external_attr = mode << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, content)
+
+
 def _pack(packed: Path, about: Lab, copy: Mapping[str, bytes]) -> None:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(copy.items()):
-            # The same labs give the same bytes, whenever they are packed.
-            entry = zipfile.ZipInfo(f"{about.slug}/{name}", (1980, 1, 1, 0, 0, 0))
-            entry.external_attr = 0o644 << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, content)
+            add(archive, f"{about.slug}/{name}", content)
     # What is handed out is what is in the file, so that is looked at once more.
     with zipfile.ZipFile(packed) as archive:
         _check(about, {n.partition("/")[2]: archive.read(n) for n in archive.namelist()})

@@ -34,6 +34,9 @@ from contended.errors import ContendedError
 
 MISSING = "grading runs strangers' code and needs bubblewrap: apt-get install bubblewrap"
 
+OTHER_USER = "CONTENDED_COURSE_OTHER_USER"
+"""If this variable is set, what root runs `unsafe` runs as a user that owns nothing."""
+
 HOME = "/sandbox"  # the one folder that can be written to: the working directory in there
 
 _POLL_S = 0.05
@@ -135,10 +138,18 @@ def box(
             command += [how, str(path), str(path)]
     command += [*more, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--"]
     if root and drop:
-        uid = str(_FIRST_UID + secrets.randbelow(_UIDS))
-        command += ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs"]
-        command += ["--bounding-set=-all", "--inh-caps=-all", "--"]
+        command += _become(_nobody())
     return command + limits.command()
+
+
+def _nobody() -> int:
+    return _FIRST_UID + secrets.randbelow(_UIDS)
+
+
+def _become(uid: int) -> list[str]:
+    """The command that others are put behind to have a user's rights, and no way to more."""
+    command = f"setpriv --reuid {uid} --regid {uid} --clear-groups --no-new-privs"
+    return [*command.split(), "--bounding-set=-all", "--inh-caps=-all", "--"]
 
 
 def _step(code: int, k: int, then: int = 0, otherwise: int = 0) -> bytes:
@@ -201,8 +212,8 @@ def require(unsafe: bool) -> None:
 class Process:
     """A process in a box with `files` in its folder; a context manager, nothing outlives the block.
 
-    `unsafe` is without bubblewrap: with the caller's rights, in a temporary folder. `reason` says
-    why it was stopped.
+    `unsafe` is without bubblewrap: in a temporary folder, with the caller's rights or those of
+    another user (`OTHER_USER`). `reason` says why it was stopped.
     """
 
     command: Sequence[str]
@@ -217,10 +228,13 @@ class Process:
     def __enter__(self) -> Self:
         self.started = time.monotonic()
         self._stopped = threading.Event()
+        apart = self.unsafe and os.geteuid() == 0 and bool(os.environ.get(OTHER_USER))
+        self._uid = _nobody() if apart else None
         with ExitStack() as scratch, ExitStack() as held:
             descriptors: list[int] = []
             if self.unsafe:
-                folder = scratch.enter_context(child.scratch())
+                # The caller's temporary folder may be closed to others.
+                folder = scratch.enter_context(child.scratch(Path("/tmp") if apart else None))
                 cwd = home = str(folder)
                 before = self._unboxed(folder)
             else:
@@ -245,6 +259,9 @@ class Process:
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
             (folder / name).chmod(0o755)
+        if self._uid is not None:
+            os.chown(folder, self._uid, self._uid)
+            return _become(self._uid) + self.limits.command()
         # Here all of the user's processes count, so their number cannot be limited.
         everything = resource.getrlimit(resource.RLIMIT_NPROC)[0]
         many = everything if everything != resource.RLIM_INFINITY else 1 << 20
@@ -288,6 +305,9 @@ class Process:
         # The group: without a box it may have children; in a box all ends with its first process.
         with suppress(ProcessLookupError):
             os.killpg(self.child.pid, signal.SIGKILL)
+        if self._uid is not None:  # and whatever has left the group
+            kill = [*_become(self._uid), "kill", "-KILL", "-1"]
+            subprocess.run(kill, check=False, capture_output=True)
         self.child.wait()
 
     def _watch(self) -> None:

@@ -1,0 +1,2 @@
+def verdict():
+    return {"lost": "B", "deadlock": "A", "busy": "C"}

@@ -1,0 +1,2 @@
+def deadlock():
+    return [["softirq", "put"]] * 1000

@@ -1,0 +1,2 @@
+def lost():
+    return {"lost": True, "patch": "B"}

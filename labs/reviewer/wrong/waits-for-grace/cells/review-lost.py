@@ -1,0 +1,10 @@
+def lost():
+    return [
+        ["closer", "enter"],
+        ["closer", "look"],
+        ["umount", "unhook"],
+        ["rcu", "grace"],
+        ["umount", "put"],
+        ["umount", "return"],
+        ["closer", "drop"],
+    ]

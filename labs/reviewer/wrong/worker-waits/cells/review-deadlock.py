@@ -1,0 +1,8 @@
+def deadlock():
+    return [
+        ["umount", "unhook"],
+        ["umount", "return"],
+        ["rcu", "grace"],
+        ["holder", "lock"],
+        ["worker", "put"],
+    ]
