@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from coursefixtures import use_sandbox
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -219,7 +220,7 @@ def test_a_submission_does_not_see_the_labs_of_a_wheel(
     tmp_path.chmod(0o755)  # in the box somebody else looks
     (packed / "solution.c").write_text("this")
     (tmp_path / "other.c").write_text("that")
-    monkeypatch.setenv(sandbox.CHOICE, mode)
+    use_sandbox(mode, monkeypatch)
 
     def seen() -> str:
         command = ["cat", str(tmp_path / "other.c"), str(packed / "solution.c")]

@@ -23,14 +23,6 @@ from contended.errors import ContendedError, UsageError
 pytest_plugins = ("coursefixtures",)
 
 
-@pytest.fixture(autouse=True)
-def mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second mode; skipped where it does not work."""
-    if why := sandbox.trouble("landlock"):
-        pytest.skip(why)
-    monkeypatch.setenv(sandbox.CHOICE, "landlock")
-
-
 PROBES = """
 import ctypes, json, os, socket
 libc = ctypes.CDLL(None, use_errno=True)
@@ -109,6 +101,7 @@ def numbers() -> dict[str, str]:
     return dict(zip(columns[1::3], columns[2::3], strict=True))
 
 
+@pytest.mark.usefixtures("landlocked")
 def test_what_namespaces_would_have_hidden_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "public"
     other.write_text("42")
@@ -140,6 +133,7 @@ os.wait(), os.wait(), os.wait()
 """
 
 
+@pytest.mark.usefixtures("landlocked")
 @pytest.mark.parametrize("how", ["it ends", "it is stopped", "its top is killed"])
 def test_what_left_its_parents_ends_too(how: str) -> None:
     with script(LEAVES + ("" if how == "it ends" else "time.sleep(600)")) as process:
@@ -157,6 +151,7 @@ def test_what_left_its_parents_ends_too(how: str) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.usefixtures("landlocked")
 @pytest.mark.parametrize(
     "code",
     [
@@ -176,6 +171,7 @@ def test_what_is_not_easily_counted_is_stopped(code: str) -> None:
     assert not list(Path("/tmp").glob("contended.*/d*"))
 
 
+@pytest.mark.usefixtures("landlocked")
 def test_its_compilers_cannot_signal_and_have_no_rights(tmp_path: Path) -> None:
     """What builds a patch's kernel keeps the user, since it writes to the user's folder."""
     tree, objects = tmp_path / "tree", tmp_path / "objects"
@@ -203,6 +199,7 @@ print(sandbox.run(["id", "-u"]).stdout.decode())
 """
 
 
+@pytest.mark.usefixtures("landlocked")
 def test_where_bubblewrap_may_not_this_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(sandbox.CHOICE)
     assert sandbox.chosen() == ("landlock" if sandbox.trouble("bubblewrap") else "bubblewrap")
@@ -222,6 +219,8 @@ def test_where_it_cannot_work_it_says_so_and_runs_nothing(monkeypatch: pytest.Mo
         assert "\n" not in str(told.value)
         return str(told.value)
 
+    monkeypatch.setenv(sandbox.CHOICE, "landlock")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     try:
         with monkeypatch.context() as without:
             without.setattr(confine, "landlock", lambda: 0)
@@ -231,6 +230,7 @@ def test_where_it_cannot_work_it_says_so_and_runs_nothing(monkeypatch: pytest.Mo
             assert "needs root" in refusal()
         with monkeypatch.context() as without:
             without.setattr(filters, "program", lambda *_, **__: None)
+            without.setattr(confine, "landlock", lambda: 1)
             assert "knows no system calls of" in refusal()
         monkeypatch.setenv(sandbox.CHOICE, "docker")
         with pytest.raises(UsageError, match="there are bubblewrap, landlock"):
@@ -239,13 +239,16 @@ def test_where_it_cannot_work_it_says_so_and_runs_nothing(monkeypatch: pytest.Mo
         sandbox.trouble.cache_clear()
 
 
-def test_what_cannot_be_set_up_runs_nothing() -> None:
-    box = confine.Box(0, "/nowhere", [], [], "", {})
-    done = subprocess.run(
-        [*box.command(), "echo", "ran"], capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize("version", [0, 1])
+def test_what_cannot_be_set_up_runs_nothing(version: int) -> None:
+    box = confine.Box(0, "/nowhere" if version else "", [], [], "", {})
+    code = "import sys\nfrom contended.course import confine\n"
+    code += f"confine.landlock = lambda: {version}\nconfine.main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, *box.command()[4:], "echo", "ran"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (126, "")
-    assert re.fullmatch(r"cannot run in a box: .*/nowhere'\n", done.stderr)
+    said = "/nowhere'" if version else "no Landlock in this kernel"
+    assert re.fullmatch(f"cannot run in a box: .*{said}\n", done.stderr)
 
 
 def together(definitions: list[str], which: str) -> str:
@@ -258,6 +261,7 @@ def together(definitions: list[str], which: str) -> str:
     return "".join(parts) + f"def total(numbers):\n    return {which}({calls})\n"
 
 
+@pytest.mark.usefixtures("landlocked")
 def test_attacks_on_a_grade_earn_what_they_do_right(toys: Path, tmp_path: Path) -> None:
     out = tmp_path / "grades"
     codes = {

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from coursefixtures import use_sandbox
 from support import eventually
 
 from contended.course import confine, filters, sandbox
@@ -26,10 +27,8 @@ pytest_plugins = ("coursefixtures",)
 
 @pytest.fixture(autouse=True, params=sandbox.MODES)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each mode of the sandbox in turn; skipped where it does not work."""
-    if why := sandbox.trouble(request.param):
-        pytest.skip(why)
-    monkeypatch.setenv(sandbox.CHOICE, request.param)
+    """Each mode of the sandbox in turn."""
+    use_sandbox(request.param, monkeypatch)
     return str(request.param)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -104,7 +105,8 @@ def _beneath(path: Path, hidden: Sequence[Path]) -> Iterator[Path]:
 
 
 def _restrict_files(box: Box) -> None:
-    version = landlock()
+    if not (version := landlock()):
+        raise OSError(errno.ENOSYS, "no Landlock in this kernel")
     handled = _FILES[max(known for known in _FILES if known <= version)]
 
     # Files, network, scopes; an older kernel knows the shorter structure.
