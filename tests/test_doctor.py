@@ -213,8 +213,10 @@ def test_fedora_and_arch(
 
 def test_all_but_the_kernel_source_is_named_for_each_manager() -> None:
     ours = {package.name for package in packages.PACKAGES} - {"linux-source-6.1"}
-    for names in packages.ELSEWHERE.values():
-        assert names.keys() == ours
+    # Fedora's is called after its release.
+    lacking = {"dnf": {"libc6-dev-arm64-cross"}, "pacman": set[str]()}
+    for manager, names in packages.ELSEWHERE.items():
+        assert names.keys() == ours - lacking[manager]
 
 
 def test_apt_is_asked_once_and_in_english(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from coursefixtures import use_sandbox
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -21,7 +22,7 @@ from packaging.version import Version
 
 from contended import cli, tree
 from contended.commands import simulate
-from contended.course import sandbox
+from contended.course import boxes, sandbox
 
 CONDA_NAMES = {"playwright": "playwright-python"}
 """Names that conda-forge gives to packages which are called otherwise in pyproject.toml."""
@@ -209,18 +210,26 @@ def test_what_an_extra_brings_is_named(
     assert capsys.readouterr().err.endswith("numba: pip install 'contended[book]'\n")
 
 
+@pytest.mark.parametrize("mode", sandbox.MODES)
 def test_a_submission_does_not_see_the_labs_of_a_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The package is readable in the box, but not the solutions that a wheel puts below it."""
     packed = tmp_path / "_tree"
     packed.mkdir()
     tmp_path.chmod(0o755)  # in the box somebody else looks
-    (packed / "solution.c").touch()
-    monkeypatch.setattr(sandbox, "_PACKAGE", tmp_path)
-    assert sandbox.run(["ls", str(packed)]).stdout.decode().strip() == "solution.c"
+    (packed / "solution.c").write_text("this")
+    (tmp_path / "other.c").write_text("that")
+    use_sandbox(mode, monkeypatch)
+
+    def seen() -> str:
+        command = ["cat", str(tmp_path / "other.c"), str(packed / "solution.c")]
+        return sandbox.run(command).stdout.decode()
+
+    monkeypatch.setattr(boxes, "PACKAGE", tmp_path)
+    assert seen() == "thatthis"
     monkeypatch.setattr(tree, "PACKED", packed)
-    assert sandbox.run(["ls", str(packed)]).stdout.decode().strip() == ""
+    assert seen() == "that"
 
 
 def test_every_supported_python_is_tried_for_the_pins(root: Path) -> None:

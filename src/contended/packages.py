@@ -105,6 +105,11 @@ PACKAGES = (
     Package("qemu-user",
             "runs the models under the coherence profiler (Debian 13's cannot; without it: kernels "
             "only)", ("test",), False, command="qemu-x86_64"),
+    Package("gcc-aarch64-linux-gnu", "compiles the models for arm64 (without it: skipped)",
+            ("test",), False, command="aarch64-linux-gnu-gcc"),
+    Package("libc6-dev-arm64-cross", "the C library for arm64 (without it: skipped)", ("test",),
+            False, file="/usr/aarch64-linux-gnu/lib/libc.a",
+            elsewhere="only for the models' test on arm64"),
     Package("bubblewrap", "runs submissions in a sandbox (without it: no grading)",
             ("test", "labs"), False, command="bwrap"),
     Package("busybox-static", "the shell in a kernel (without it: no shell there)", ("kernels",),
@@ -118,11 +123,13 @@ ELSEWHERE = {
         "libc6-dev": "glibc-devel", "gnupg": "gnupg2", "liburcu-dev": "userspace-rcu-devel",
         "python3-venv": "python3-libs", "libelf-dev": "elfutils-libelf-devel", "xz-utils": "xz",
         "qemu-system-x86": "qemu-system-x86-core", "busybox-static": "busybox",
+        "gcc-aarch64-linux-gnu": None,
     },
     "pacman": dict.fromkeys(_SAME) | {
         "libc6-dev": "glibc", "gnupg": "gnupg", "liburcu-dev": "liburcu", "python3-venv": "python",
         "libelf-dev": "libelf", "xz-utils": "xz", "qemu-system-x86": "qemu-system-x86",
-        "busybox-static": "busybox",
+        "busybox-static": "busybox", "gcc-aarch64-linux-gnu": "aarch64-linux-gnu-gcc",
+        "libc6-dev-arm64-cross": "aarch64-linux-gnu-glibc",
     },
 }  # fmt: skip
 """By package manager, what Fedora and Arch call Debian's packages; None: the same."""

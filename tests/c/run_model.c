@@ -3,8 +3,11 @@
  * Runs every variant of a model once, without Python, so that sanitizers see
  * C only: cc -DMODEL='"models/x.c"' -fsanitize=... run_model.c; then
  * ./a.out THREADS OPS SLICE_NS [name=value ...]. Exits 1 if a run fails.
+ * Says "good", and of each phase what was counted.
  */
 #include MODEL
+
+#include <inttypes.h>
 
 int main(int argc, char **argv)
 {
@@ -49,6 +52,16 @@ int main(int argc, char **argv)
 		bad |= ct_measure(&config, &result);
 		printf("%s: %s\n", model->variants[v].name,
 		       result.error[0] ? result.error : "good");
+		for (uint32_t p = 0; p < model->n_phases && !result.error[0]; p++) {
+			const struct ct_phase *phase = &result.phases[p];
+
+			printf("%s %u: ops=%" PRIu64, model->variants[v].name, p,
+			       phase->ops);
+			for (uint32_t c = 0; c < model->n_counters; c++)
+				printf(" %s=%" PRIu64, model->counters[c].name,
+				       phase->counts[c]);
+			printf("\n");
+		}
 	}
 	return bad != 0;
 }

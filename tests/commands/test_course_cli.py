@@ -173,3 +173,24 @@ def test_nbgrader_releases_and_grades_it_as_usual(toys: Path, tmp_path: Path) ->
         (row,) = csv.DictReader(stream)
     assert (row["student_id"], row["score"], row["max_score"]) == ("ada", "3.0", "5.0")
     assert lab.load(place / "release" / "sums").points == 5
+
+
+def test_a_mode_of_the_sandbox_can_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from contended.course import grade, sandbox
+
+    seen: list[str] = []
+
+    def run(*_: object, **__: object) -> list[object]:
+        seen.append(sandbox.chosen())
+        return []
+
+    monkeypatch.setenv(sandbox.CHOICE, "")  # put back afterwards
+    monkeypatch.setattr(grade, "run", run)
+    command = ["course", "grade", str(tmp_path), "--out", str(tmp_path / "out"), "--sandbox"]
+    assert main([*command, "landlock"]) == 0
+    assert seen == ["landlock"]
+    with pytest.raises(SystemExit):
+        main([*command, "docker"])
+    assert "bubblewrap" in capsys.readouterr().err

@@ -216,7 +216,7 @@ def test_the_compiler_sees_nothing_of_the_machine(
         assert Path(place).exists()
         seen = reasons(toys, diff(built, "fs/readdir.c", include, f'#include "{place}"\n{include}'))
         assert seen["applies"] == ""
-        assert f"{place}: No such file" in seen["builds"]
+        assert re.search(f"{place}: (No such file|Permission denied)", seen["builds"])
         assert seen["gain"].startswith("it was not reached")
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 from pathlib import Path
 
@@ -39,6 +40,10 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--dask", metavar="ADDRESS", help="on a Dask cluster's workers instead")
     unsafe = "run submissions without a sandbox, with your own rights"
     add("--unsafe", action="store_true", help=unsafe)
+    mode = (
+        "bubblewrap, or landlock where that may make no namespaces; default: the first that works"
+    )
+    add("--sandbox", choices=sandbox.MODES, help=mode)
     about = """Write the grades of GRADES, which `contended course grade` made, in the forms of
         other places. What could not be graded is left out."""
     add = command("export", _export, "write grades for Gradescope, an LMS, nbgrader, GitHub", about)
@@ -56,6 +61,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add = command("prove", _prove, "grade a lab's solution, stub and wrong solutions", about)
     add("lab", nargs="*", metavar="LAB", help="default: all")
     add("--unsafe", action="store_true", help=unsafe)
+    add("--sandbox", choices=sandbox.MODES, help=mode)
 
 
 def _release(args: argparse.Namespace) -> None:
@@ -91,6 +97,7 @@ def _autograder(args: argparse.Namespace) -> None:
 
 
 def _grade(args: argparse.Namespace) -> int:
+    _choose(args.sandbox)
     if args.unsafe:
         complain("--unsafe: submissions run with your own rights")
     chosen = options(args, "labs", "jobs", "dask", "unsafe")
@@ -109,7 +116,14 @@ def _grade(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def _choose(mode: str | None) -> None:
+    """Have this and what it starts use a mode of the sandbox."""
+    if mode:
+        os.environ[sandbox.CHOICE] = mode
+
+
 def _prove(args: argparse.Namespace) -> int:
+    _choose(args.sandbox)
     sandbox.require(args.unsafe)
     misses = []
     rows = [["lab", "submission", "earned", "points", "seconds"]]

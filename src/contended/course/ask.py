@@ -23,7 +23,7 @@ from typing import Any
 
 from contended import records
 from contended.course import sandbox, student
-from contended.course.sandbox import Limits
+from contended.course.boxes import Limits
 from contended.errors import ContendedError, UsageError
 from contended.records import Record
 

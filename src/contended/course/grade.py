@@ -44,7 +44,8 @@ _CLEAN_UP_S = 15.0
 class GradingTask(Record):
     """One submission to be graded; `unsafe` is to do without a sandbox.
 
-    The folder `lab` must be, wherever this runs, at the same place and, by `lab_digest`, the same.
+    `sandbox` is the mode of it that was asked for; empty: the best there. The folder `lab` must be,
+    wherever this runs, at the same place and, by `lab_digest`, the same.
     """
 
     student: str
@@ -53,14 +54,17 @@ class GradingTask(Record):
     lab_digest: str
     taken: Taken
     unsafe: bool
+    sandbox: str = ""
 
     # What is handed in may be any bytes.
     __pydantic_config__: ClassVar = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
 
-    def graded(self, parts: list[PartGrade], seconds: float = 0.0, failed: str = "") -> Grade:
-        """Its grade, now."""
-        slug, notes = Path(self.lab).name, list(self.taken.notes)
-        return Grade(self.student, slug, self.digest, notes, parts, failed, machine.now(), seconds)
+    def graded(
+        self, parts: list[PartGrade], seconds: float = 0.0, failed: str = "", ran: str = ""
+    ) -> Grade:
+        """Its grade, now; it `ran` in that mode of the sandbox."""
+        about = (self.student, Path(self.lab).name, self.digest, list(self.taken.notes))
+        return Grade(*about, parts, failed, machine.now(), seconds, sandbox=ran)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,8 @@ _Todo = tuple[Lab, GradingTask]
 
 def _task(about: Lab, same: str, student: str, taken: Taken, unsafe: bool) -> GradingTask:
     digest = taken.digest(about.slug, same, str(RECIPE), str(unsafe))
-    return GradingTask(student, str(about.folder), digest, same, taken, unsafe)
+    mode = os.environ.get(sandbox.CHOICE, "")
+    return GradingTask(student, str(about.folder), digest, same, taken, unsafe, mode)
 
 
 @contextmanager
@@ -303,24 +308,28 @@ def main(argv: list[str]) -> int:
     try:
         task = records.adapter(GradingTask).validate_json(file.read_bytes())
         start = time.monotonic()
-        parts, book = _judge(task)
+        parts, book, ran = _judge(task)
     except ContendedError as error:
         records.write_whole(file.with_name("failed.txt"), str(error))
         return 1
     if book:
         records.write_whole(file.with_name("autograded.ipynb"), book)
-    task.graded(parts, time.monotonic() - start).save(file.with_name("grade.json"))
+    task.graded(parts, time.monotonic() - start, ran=ran).save(file.with_name("grade.json"))
     return 0
 
 
-def _judge(task: GradingTask) -> tuple[list[PartGrade], str]:
+def _judge(task: GradingTask) -> tuple[list[PartGrade], str, str]:
     about = lab.load(Path(task.lab))
     if about.digest() != task.lab_digest:
         raise ContendedError(f"{task.lab} is not the same lab here as where grading was started")
     if task.taken.empty:
         why = "nothing could be taken from the submission: see the notes"
-        return grades.nothing(about, why), ""
-    sandbox.require(task.unsafe)
+        return grades.nothing(about, why), "", ""
+    if task.sandbox:
+        os.environ[sandbox.CHOICE] = task.sandbox
+    # Found out once: the kernel that asks the student's code has it from here.
+    if (ran := sandbox.require(task.unsafe)) != sandbox.UNBOXED:
+        os.environ[sandbox.CHOICE] = ran
     # Neither kind of lab should wait for what judges the other: nbgrader, or the kernel lab.
     if about.kind == "patch":
         from contended.course import patches
@@ -331,7 +340,7 @@ def _judge(task: GradingTask) -> tuple[list[PartGrade], str]:
         from contended.course import execute
 
         verdicts, book = execute.judge(about, task.taken, unsafe=task.unsafe)
-    return grades.assemble(about, verdicts.__getitem__), book
+    return grades.assemble(about, verdicts.__getitem__), book, ran
 
 
 if __name__ == "__main__":

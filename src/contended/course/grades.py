@@ -31,7 +31,8 @@ class PartGrade:
 class Grade(Record):
     """What a submission earned, when (UTC) it was graded, and in how many seconds.
 
-    `digest` is of what was graded and by what; `failed` is trouble of the grader's, to be retried.
+    `digest` is of what was graded and by what; `failed` is trouble of the grader's, to be retried;
+    `sandbox` is the mode in which it was run, empty if nothing was.
     """
 
     student: str
@@ -43,6 +44,7 @@ class Grade(Record):
     graded: str
     seconds: float
     schema: int = SCHEMA
+    sandbox: str = ""
 
     @property
     def earned(self) -> int:
@@ -109,6 +111,7 @@ def page(lab: Lab, grade: Grade) -> str:
     notes = "".join(f"<li>{_text(note)}</li>" for note in grade.notes)
     told = f"<h2>About what you handed in</h2><ul>{notes}</ul>" if notes else ""
     parts = "".join(map(_section, lab.parts, grade.parts))
+    ran = f", run in the sandbox \u201c{_text(grade.sandbox)}\u201d" if grade.sandbox else ""
     failed = _shown("<p><strong>Not graded yet:</strong> {}</p>", grade.failed)
     # No script, no picture, nothing from elsewhere: even if something slipped through.
     policy = "default-src 'none'; style-src 'unsafe-inline'"
@@ -124,7 +127,7 @@ def page(lab: Lab, grade: Grade) -> str:
 <body>
 <h1>{_text(lab.title)}</h1>
 <p>{_text(grade.student)}: <strong>{grade.earned} of {grade.points} points</strong>,
-graded {_text(grade.graded)}.</p>
+graded {_text(grade.graded)}{ran}.</p>
 {failed}{told}
 {parts}</body>
 </html>

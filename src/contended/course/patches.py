@@ -17,6 +17,7 @@ from pathlib import Path
 
 from contended import child
 from contended.course import sandbox
+from contended.course.boxes import Limits
 from contended.course.grades import Verdict
 from contended.course.lab import Lab
 from contended.errors import ContendedError
@@ -42,7 +43,7 @@ SUBMISSION = "submission"
 _DETAIL_CHARS = 12_000
 _SIZES = {"disk": 4 << 30, "address_space": 8 << 30, "processes": 256}
 # For each process of the build: the slowest, which links, takes ten seconds.
-_BUILDING = sandbox.Limits(wall_s=900, cpu_s=120, **_SIZES)
+_BUILDING = Limits(wall_s=900, cpu_s=120, **_SIZES)
 
 
 class PatchRefused(ContendedError):
@@ -230,8 +231,7 @@ def _kernels(booted: Plan, tree: KernelSource, unsafe: bool) -> Iterator[None]:
 
 
 def _boxed(command: Sequence[str], tree: Path, objects: Path) -> list[str]:
-    before = sandbox.box(_BUILDING, [tree], [objects])
-    return [*before, "env", f"TMPDIR={sandbox.HOME}", f"HOME={sandbox.HOME}", *command]
+    return [*sandbox.builder(_BUILDING, tree, objects), *command]
 
 
 def _boots(found: KernelRun) -> Verdict:

@@ -23,8 +23,8 @@ from elftools.elf.elffile import ELFFile
 from contended import cc
 from contended.course import ask, lab, sandbox
 from contended.course.ask import StudentError
+from contended.course.boxes import Limits
 from contended.course.lab import CRules, Lab
-from contended.course.sandbox import Limits
 from contended.errors import ContendedError, UsageError
 
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-pthread")

@@ -2,21 +2,19 @@
 """Run what a stranger wrote: no network, no files but its own, and an end to everything.
 
 A process here lives under bubblewrap: own namespaces, a root of which all is read-only but one
-small folder in memory, no capabilities, system calls refused (`_CALLS`), and limits. Under root a
+small folder in memory, no capabilities, system calls refused (`filters`), and limits. Under root a
 user that owns nothing lives in each box, so that limits on processes do not meet; others need user
-namespaces.
+namespaces. Where bubblewrap may not make any, root has a second mode, of less (`confine`): that
+user, Landlock, more calls refused, and limits that are watched.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import resource
-import secrets
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -28,152 +26,30 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, Self
 
-import contended
 from contended import child, tree
-from contended.errors import ContendedError
+from contended.course import boxes, confine, filters, usage
+from contended.course.boxes import Limits
+from contended.errors import ContendedError, UsageError
 
 MISSING = "grading runs strangers' code and needs bubblewrap: apt-get install bubblewrap"
 
-OTHER_USER = "CONTENDED_COURSE_OTHER_USER"
-"""If this variable is set, what root runs `unsafe` runs as a user that owns nothing."""
-
-HOME = "/sandbox"  # the one folder that can be written to: the working directory in there
+MODES = ("bubblewrap", "landlock")
+UNBOXED = "none"  # the name of what `unsafe` does
+CHOICE = "CONTENDED_SANDBOX"  # the environment variable that names one of the modes
 
 _POLL_S = 0.05
-_PACKAGE = Path(contended.__file__).resolve().parent
-# Nobody's: systemd's list of user ids (docs/UIDS-GIDS.md) leaves all from here on unused.
-_FIRST_UID, _UIDS = 1_879_048_192, 1 << 27
-
-_CALLS = """
-    ptrace 101 117   process_vm_readv 310 270   process_vm_writev 311 271   pidfd_getfd 438 438
-    kcmp 312 272   unshare 272 97   setns 308 268   mount 165 40   umount2 166 39
-    pivot_root 155 41   chroot 161 51   open_tree 428 428   move_mount 429 429   fsopen 430 430
-    fsmount 432 432   mount_setattr 442 442   add_key 248 217   request_key 249 218
-    keyctl 250 219   bpf 321 280   perf_event_open 298 241   userfaultfd 323 282
-    io_uring_setup 425 425   io_uring_enter 426 426   io_uring_register 427 427
-    name_to_handle_at 303 264   open_by_handle_at 304 265   kexec_load 246 104
-    init_module 175 105   finit_module 313 273   reboot 169 142   swapon 167 224   acct 163 89
-    quotactl 179 60   syslog 103 116
-"""
-"""Names, and numbers on x86-64 and arm64.
-
-From the kernel's tables: arch/x86/entry/syscalls/syscall_64.tbl and the generic table.
-"""
-
-_CLONE = (56, 220)
-_CLONE3 = (435, 435)
-_ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-
-_NEW_NAMESPACES = 0x7E020080  # all of CLONE_NEW*: mount, cgroup, uts, ipc, user, pid, net, time
-
-_X32 = 0x40000000  # on x86-64, calls of the x32 ABI have this bit and would pass by the list
-
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NR, _ARCH, _ARGUMENT_0 = 0, 4, 16
-_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_END_S = 15.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a process and all that it starts may use.
-
-    Seconds until all is stopped, and of CPU time for each process; bytes of memory over all, and of
-    address space for each; processes and threads; bytes in its folder, and of each of its outputs.
-    """
-
-    wall_s: float = 30.0
-    cpu_s: int = 30
-    memory: int = 1 << 30
-    address_space: int = 4 << 30
-    processes: int = 64
-    disk: int = 64 << 20
-    output: int = 1 << 20
-
-    def command(self) -> list[str]:
-        """The command that others are put behind to be held to them, box or not."""
-        # Not by preexec_fn: bubblewrap itself must not be held to them.
-        command = ["prlimit", "--core=0", f"--cpu={self.cpu_s}", f"--nproc={self.processes}"]
-        return [
-            *command,
-            f"--fsize={self.disk}",
-            "--nofile=1024",
-            f"--as={self.address_space}",
-            "--",
-        ]
-
-
-def box(
-    limits: Limits,
-    readable: Sequence[Path],
-    writable: Sequence[Path] = (),
-    more: Sequence[str] = (),
-) -> list[str]:
-    """The command that others are put behind to run in a box; `more` is bubblewrap's own."""
-    # What writes to others' folders cannot become a user that owns nothing.
-    drop = not writable
-    root = os.geteuid() == 0
-    tmpfs = f"--size {limits.disk} --perms 1777 --tmpfs"
-    command = (
-        "bwrap --unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try "
-        "--die-with-parent --new-session --hostname box "
-        + ("" if root else "--unshare-user --disable-userns --uid 65534 --gid 65534 ")
-        + ("" if root and drop else "--cap-drop ALL ")
-        + f"--proc /proc --dev /dev {tmpfs} /dev/shm {tmpfs} /tmp {tmpfs} {HOME}"
-    ).split()
-    for place in ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin"):
-        if Path(place).is_symlink():
-            command += ["--symlink", str(Path(place).readlink()), place]
-        elif Path(place).exists():
-            command += ["--ro-bind", place, place]
-    # The dynamic linker's cache, and Debian's names for compilers; nothing else of /etc.
-    command += ["--perms", "0755", "--dir", "/etc"]
-    for place in ("/etc/ld.so.cache", "/etc/alternatives"):
-        command += ["--ro-bind-try", place, place]
-    # What bubblewrap makes on the way to a place is closed to others, so it is made before.
-    above = {folder for path in (*readable, *writable) for folder in path.absolute().parents}
-    for folder in sorted(above - {Path("/"), Path("/usr"), Path("/tmp")}):
-        command += ["--perms", "0755", "--dir", str(folder)]
-    for how, paths in (("--ro-bind", readable), ("--bind", writable)):
-        for path in paths:
-            command += [how, str(path), str(path)]
-    command += [*more, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--"]
-    if root and drop:
-        command += _become(_nobody())
-    return command + limits.command()
-
-
-def _nobody() -> int:
-    return _FIRST_UID + secrets.randbelow(_UIDS)
-
-
-def _become(uid: int) -> list[str]:
-    """The command that others are put behind to have a user's rights, and no way to more."""
-    command = f"setpriv --reuid {uid} --regid {uid} --clear-groups --no-new-privs"
-    return [*command.split(), "--bounding-set=-all", "--inh-caps=-all", "--"]
-
-
-def _step(code: int, k: int, then: int = 0, otherwise: int = 0) -> bytes:
-    return struct.pack("=HBBI", code, then, otherwise, k)
-
-
-def filter_program(machine: str | None = None) -> bytes | None:
-    """The filter (`struct sock_filter[]`) for a machine as `uname -m` says it; None if unknown."""
-    known = _ARCHES.get(machine or platform.machine())
-    if known is None:
-        return None
-    column, arch = known
-    refuse, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
-    steps = [_step(_LOAD, _ARCH), _step(_EQUAL, arch, then=1), _step(_RETURN, _KILL)]
-    steps.append(_step(_LOAD, _NR))
-    if column == 0:
-        steps += [_step(_AT_LEAST, _X32, otherwise=1), _step(_RETURN, refuse)]
-    for number in map(int, _CALLS.split()[1 + column :: 3]):
-        steps += [_step(_EQUAL, number, otherwise=1), _step(_RETURN, refuse)]
-    # Its flags are behind a pointer, where a filter cannot look; the C library then uses clone().
-    steps += [_step(_EQUAL, _CLONE3[column], otherwise=1), _step(_RETURN, unknown)]
-    steps += [_step(_EQUAL, _CLONE[column], otherwise=3), _step(_LOAD, _ARGUMENT_0)]
-    steps += [_step(_ANY_BIT, _NEW_NAMESPACES, otherwise=1), _step(_RETURN, refuse)]
-    return b"".join([*steps, _step(_RETURN, _ALLOW)])
+def builder(limits: Limits, readable: Path, writable: Path) -> list[str]:
+    """The command that one is put behind to make something out of a folder in another."""
+    if chosen() == "bubblewrap":
+        command, temporary = boxes.box(limits, [readable], [writable]), boxes.HOME
+    else:
+        # The folder's owner, without any of root's rights: who owns nothing cannot write there.
+        temporary = str(writable)
+        command = boxes.confined(limits, 0, "", [readable], [writable]).command()
+    return [*command, "env", f"TMPDIR={temporary}", f"HOME={temporary}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,58 +63,101 @@ class Done:
     wall_s: float
 
 
+def chosen() -> str:
+    """The mode by which a process is boxed here: the one that is asked for, or the best."""
+    asked = os.environ.get(CHOICE, "")
+    if asked and asked not in MODES:
+        raise UsageError(f"{CHOICE}={asked}: there are {', '.join(MODES)}")
+    return asked or _best()
+
+
 @cache
-def problem() -> str:
-    """Why nothing can be run safely here; empty if it can."""
-    if shutil.which("bwrap") is None:
+def _best() -> str:
+    # Whoever has no bubblewrap is told to install it, rather than given less.
+    if shutil.which("bwrap") is None or not trouble("bubblewrap"):
+        return "bubblewrap"
+    return "bubblewrap" if trouble("landlock") else "landlock"
+
+
+@cache
+def trouble(mode: str) -> str:
+    """Why a mode does not work here; empty if it does."""
+    cure = "it needs user namespaces, see docs"
+    if mode == "bubblewrap" and shutil.which("bwrap") is None:
         return MISSING
+    if mode == "landlock":
+        cure = "it runs Python as a user that owns nothing, who must be able to read it"
+        if os.geteuid():
+            return "the sandbox by Landlock needs root, for a user of its own in each box"
+        if not confine.landlock():
+            return "the sandbox by Landlock needs a kernel that has it: Linux 5.13 with it enabled"
+        if not filters.program():
+            return f"the sandbox by Landlock knows no system calls of {platform.machine()}"
+    # Among what it needs is the package, and there it may be somebody else that looks for it.
+    command = [sys.executable, "-P", "-c", "import contended.course.student; print(6 * 7)"]
     try:
-        done = run([sys.executable, "-P", "-c", "print(6 * 7)"], limits=Limits(wall_s=20))
+        done = run(command, limits=Limits(wall_s=20), mode=mode)
     except OSError as error:
-        return f"bubblewrap does not start: {error.strerror}"
+        return f"{mode} does not start: {error.strerror}"
     if done.stdout.strip() == b"42":
         return ""
     said = next(iter(done.stderr.decode(errors="replace").splitlines()), done.reason or "no reason")
-    return f"bubblewrap does not work here ({said}); it needs user namespaces, see docs"
+    return f"{mode} does not work here ({said}); {cure}"
 
 
-def require(unsafe: bool) -> None:
-    """Refuse to go on where nothing can be run safely, unless the caller insists."""
-    if not unsafe and (why := problem()):
+def problem() -> str:
+    """Why nothing can be run safely here; empty if it can."""
+    why = trouble(chosen())
+    if why and why != MISSING and not os.environ.get(CHOICE):
+        why += f"; {trouble('landlock')}"
+    return why
+
+
+def require(unsafe: bool) -> str:
+    """The mode that is used; refuses where nothing can be run safely, unless the caller insists."""
+    if unsafe:
+        return UNBOXED
+    if why := problem():
         raise ContendedError(f"{why}; or grade with --unsafe in a machine that you can throw away")
+    return chosen()
 
 
 @dataclass(eq=False)
 class Process:
     """A process in a box with `files` in its folder; a context manager, nothing outlives the block.
 
-    `unsafe` is without bubblewrap: in a temporary folder, with the caller's rights or those of
-    another user (`OTHER_USER`). `reason` says why it was stopped.
+    `unsafe` is without a box: with the caller's rights, in a temporary folder. `mode` is one of
+    `MODES`; default: the chosen one. `reason` says why it was stopped.
     """
 
     command: Sequence[str]
     _: KW_ONLY
     files: Mapping[str, bytes] = field(default_factory=dict)
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     unsafe: bool = False
     environ: Mapping[str, str] = field(default_factory=dict)
     stderr: int = subprocess.PIPE
+    mode: str = ""
     reason: str = field(default="", init=False)
 
     def __enter__(self) -> Self:
         self.started = time.monotonic()
         self._stopped = threading.Event()
-        apart = self.unsafe and os.geteuid() == 0 and bool(os.environ.get(OTHER_USER))
-        self._uid = _nobody() if apart else None
+        self._folder: Path | None = None
+        self._lifeline: IO[bytes] | None = None
+        self._uid = 0
         with ExitStack() as scratch, ExitStack() as held:
             descriptors: list[int] = []
+            cwd, home = "/", boxes.HOME
             if self.unsafe:
-                # The caller's temporary folder may be closed to others.
-                folder = scratch.enter_context(child.scratch(Path("/tmp") if apart else None))
-                cwd = home = str(folder)
+                cwd = home = str(folder := scratch.enter_context(child.scratch()))
                 before = self._unboxed(folder)
+            elif (self.mode or chosen()) == "landlock":
+                # Somebody else must get there, so it is nowhere below what is the grader's own.
+                folder = scratch.enter_context(child.scratch(Path("/tmp")))
+                self._folder, home = folder, str(folder)
+                before = self._confined(held, descriptors, folder)
             else:
-                cwd, home = "/", HOME
                 before = self._boxed(held, descriptors)
             self.child = subprocess.Popen(
                 [*before, *self.command],
@@ -255,17 +174,28 @@ class Process:
         self._watcher.start()
         return self
 
-    def _unboxed(self, folder: Path) -> list[str]:
+    def _write(self, folder: Path) -> None:
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
             (folder / name).chmod(0o755)
-        if self._uid is not None:
-            os.chown(folder, self._uid, self._uid)
-            return _become(self._uid) + self.limits.command()
+
+    def _unboxed(self, folder: Path) -> list[str]:
+        self._write(folder)
         # Here all of the user's processes count, so their number cannot be limited.
         everything = resource.getrlimit(resource.RLIMIT_NPROC)[0]
         many = everything if everything != resource.RLIM_INFINITY else 1 << 20
         return replace(self.limits, processes=many).command()
+
+    def _confined(self, held: ExitStack, descriptors: list[int], folder: Path) -> list[str]:
+        self._uid = boxes.somebody()
+        self._write(folder)
+        os.chown(folder, self._uid, self._uid)
+        reading, writing = os.pipe()
+        held.callback(os.close, reading)
+        descriptors.append(reading)
+        self._lifeline = os.fdopen(writing, "wb", buffering=0)
+        about = boxes.confined(self.limits, self._uid, str(folder), boxes.python(), ())
+        return about.command(reading)
 
     def _boxed(self, held: ExitStack, descriptors: list[int]) -> list[str]:
         def hold(content: bytes) -> str:
@@ -275,16 +205,12 @@ class Process:
             descriptors.append(stream.fileno())
             return str(stream.fileno())
 
-        # What this Python and this package need to be read.
-        python = (sys.prefix, sys.base_prefix, Path(sys.executable).resolve().parents[1], _PACKAGE)
-        more = ["--seccomp", hold(calls)] if (calls := filter_program()) else []
+        more = ["--seccomp", hold(calls)] if (calls := filters.program()) else []
         if tree.PACKED.is_dir():  # the labs' solutions lie there
             more += ["--tmpfs", str(tree.PACKED)]
         for name, content in self.files.items():
-            more += ["--perms", "0755", "--file", hold(content), f"{HOME}/{name}"]
-        return box(
-            self.limits, [Path(place) for place in dict.fromkeys(map(str, python))], (), more
-        )
+            more += ["--perms", "0755", "--file", hold(content), f"{boxes.HOME}/{name}"]
+        return boxes.box(self.limits, boxes.python(), (), more)
 
     def __exit__(self, *_: object) -> None:
         with self._scratch:
@@ -302,22 +228,30 @@ class Process:
         self._kill()
 
     def _kill(self) -> None:
+        if self._lifeline is not None:
+            # Told so, the top of the box ends all that is in it.
+            self._lifeline.close()
+            with suppress(subprocess.TimeoutExpired):
+                self.child.wait(_END_S)
         # The group: without a box it may have children; in a box all ends with its first process.
         with suppress(ProcessLookupError):
             os.killpg(self.child.pid, signal.SIGKILL)
-        if self._uid is not None:  # and whatever has left the group
-            kill = [*_become(self._uid), "kill", "-KILL", "-1"]
-            subprocess.run(kill, check=False, capture_output=True)
-        self.child.wait()
+        if self.child.wait() < 0 and self._uid:
+            end = [sys.executable, "-I", "-S", confine.__file__, "kill", str(self._uid)]
+            subprocess.run(end, check=False)
 
     def _watch(self) -> None:
         deadline = self.started + self.limits.wall_s
         while not self._stopped.wait(_POLL_S) and self.child.poll() is None:
+            family = usage.family(self.child.pid)
             if time.monotonic() > deadline:
                 self.stop(f"did not finish within {self.limits.wall_s:.3g} s and was stopped")
-            elif (used := _memory(self.child.pid)) > (most := self.limits.memory):
+            elif (used := usage.memory(family)) > (most := self.limits.memory):
                 limit = f"{most / 1e9:.1f} GB is the limit"
                 self.stop(f"used {used / 1e9:.1f} GB of memory and was stopped: {limit}")
+            elif self._folder and not usage.fits(self._folder, family, self.limits.disk):
+                limit = f"{self.limits.disk / 1e6:.0f} MB is the limit"
+                self.stop(f"wrote too much to its folder and was stopped: {limit}")
 
 
 def _environment(home: str) -> dict[str, str]:
@@ -327,7 +261,7 @@ def _environment(home: str) -> dict[str, str]:
         "HOME": home,
         "TMPDIR": home,
         "LANG": "C.UTF-8",
-        "PYTHONPATH": str(_PACKAGE.parent),
+        "PYTHONPATH": str(boxes.PACKAGE.parent),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
         "OPENBLAS_NUM_THREADS": "1",
@@ -365,7 +299,7 @@ def run(command: Sequence[str], *, stdin: bytes = b"", **options: Any) -> Done:
         for reader in readers:
             # Without a box, something left behind may hold the pipe open: it is killed below.
             reader.join(1.0)
-    # bubblewrap reports a signal as a shell does.
+    # The top of a box reports a signal as a shell does.
     if status > 128 and not process.unsafe:
         status = 128 - status
     reason = process.reason or (death(-status) if status < 0 else "")
@@ -376,15 +310,3 @@ def death(number: int) -> str:
     """How a process died, in words."""
     time, file = "it used up its CPU time", "it wrote too large a file"
     return child.death(number, SIGXCPU=time, SIGXFSZ=file, SIGKILL=f"{time} or its memory")
-
-
-def _memory(top: int) -> int:
-    pages: dict[int, int] = {}
-    children: dict[int, list[int]] = {}
-    for pid, fields in child.processes():
-        pages[pid] = int(fields[21])
-        children.setdefault(int(fields[1]), []).append(pid)
-    below = [top]
-    for pid in below:
-        below += children.get(pid, [])
-    return sum(pages.get(pid, 0) for pid in below) * resource.getpagesize()
