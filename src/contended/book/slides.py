@@ -77,29 +77,37 @@ class Deck:
         self.slides: list[Slide] = []
         for cell in notebook["cells"]:
             kind = cell["metadata"].get("slideshow", {}).get("slide_type", "skip")
+            if cell["cell_type"] == "markdown":
+                self._text(list(blocks("".join(cell["source"]))), kind)
+            elif kind != "skip":
+                self._shown(cell["outputs"], kind)
+
+    def _slide(self, begins: bool) -> Slide:
+        if begins or not self.slides:
+            self.slides.append(Slide())
+        return self.slides[-1]
+
+    def _shown(self, outputs: list[dict[str, Any]], kind: str) -> None:
+        slide = self._slide(kind in _BEGINS)
+        if not slide.body:  # where we are; a covered result is covered below a heading
+            slide.body.append(f'<h2 class="running">{self._section}</h2>')
+        slide.body += [shown for output in outputs if (shown := self._output(output))]
+
+    def _text(self, parts: list[str], kind: str) -> None:
+        begins = kind in _BEGINS
+        titled = any(part.startswith("#") for part in parts)
+        for part in parts:
+            if part.startswith("# "):
+                self.title = part[2:].strip()
+            elif part.startswith("#"):
+                self._section = self._markdown.renderInline(part.lstrip("# "))
             if kind == "skip":
                 continue
-            if kind in _BEGINS or not self.slides:
-                self.slides.append(Slide())
-            self._add(cell, kind)
-
-    def _add(self, cell: dict[str, Any], kind: str) -> None:
-        slide = self.slides[-1]
-        if cell["cell_type"] == "code":
-            shown = [html for output in cell["outputs"] if (html := self._output(output))]
-            if not slide.body:  # where we are; a covered result is covered below a heading
-                slide.body.append(f'<h2 class="running">{self._section}</h2>')
-            slide.body += shown
-            return
-        for block in blocks("".join(cell["source"])):
-            if block.startswith("# "):
-                self.title = block[2:].strip()
-            elif block.startswith("#"):
-                self._section = self._markdown.renderInline(block.lstrip("# "))
-                if slide.body:
-                    slide = Slide()
-                    self.slides.append(slide)
-            on, off = ("", block) if kind == "notes" else lead(block)
+            # what stands before a heading closes what was there
+            closing = titled and begins and bool(self.slides) and not part.startswith("#")
+            slide = self._slide(part.startswith("#") or (begins and not titled))
+            begins = begins and titled and not part.startswith("#")
+            on, off = ("", part) if kind == "notes" or closing else lead(part)
             slide.body += [self._html(on)] if on else []
             slide.notes += [self._html(off)] if off else []
 
