@@ -10,7 +10,7 @@ ARGS ?=
 # The chapters measure, so nothing runs beside anything else, whatever -j says.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help book html pdf test check style lab labs kernels record doctor bench clean distclean
+.PHONY: help book html pdf slides test check style lab labs kernels record doctor bench clean distclean
 
 # Start-up files in a reader's IPython profile are not part of the book.
 export IPYTHONDIR := $(CURDIR)/_build/ipython
@@ -32,6 +32,9 @@ SLOWEST := --durations 30 --durations-min 5
 
 pdf: book ## the same, and each chapter as a PDF in _build/pdf, printed by Chromium
 	$(PY) tools/pdf.py _build/$(if $(findstring --recorded,$(ARGS)),recorded/,)html _build/pdf
+
+slides: book ## the same, and each chapter as slides in _build/slides, pages that need nothing else
+	$(PY) -m contended.book.slides $(filter --recorded,$(ARGS))
 
 test: $(VENV)/.dev style ## style, types, all tests of some minutes or less (ARGS='-k word')
 	$(PY) -m pytest $(TWO) -m 'not check' $(ARGS)

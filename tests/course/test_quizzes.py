@@ -11,11 +11,10 @@ from xml.etree import ElementTree
 import pytest
 
 from contended import cli
-from contended.book.quiz import html
 from contended.course import quizzes
 from contended.errors import ContendedError
 from contended.show import quiz
-from contended.show.quiz import Bank, Question, Wrong
+from contended.show.quiz import Bank, Question, Wrong, html
 
 ODD = Question("Is {a=b} ~ c: #1?", "yes: <it> is", [Wrong("no \\ no", "= means & {set}")])
 

@@ -79,6 +79,35 @@ def test_a_mistake_is_counted_from_the_top_of_the_cell(cache: Path) -> None:
         models.describe(edited.edited("lockref-degrade", cell))
 
 
+def test_pieces_are_replaced_however_their_lines_are_broken(cache: Path) -> None:
+    made = edited.replace(
+        MODEL, {"{ helper(0); }": "{ w->sink++; }", "TURNS 2 \\": "TURNS 7"}, "m.c"
+    )
+    assert "op(struct ct_worker *w)\n{ w->sink++; }\n" in made
+    assert '#include "harness.h"' in made, "the kept file lies elsewhere"
+    assert made.count("TURNS") == MODEL.count("TURNS")
+    chained = edited.replace(MODEL, {"helper(0)": "helper(1)", "helper(1)": "other(1)"}, "m.c")
+    assert "other(1)" in chained, "one after the other"
+
+
+@pytest.mark.parametrize(
+    ("piece", "why"),
+    [
+        ("no_such_thing()", "has 'no_such_thing\\(\\)' not"),
+        ("helper", "has 'helper' 2 times"),
+        (" ", "not"),
+    ],
+)
+def test_a_piece_stands_there_once_or_nothing_is_changed(
+    piece: str, why: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match=why + ": give what stands there just once"):
+        edited.replace(MODEL, {piece: "x"}, "model.c")
+    with pytest.raises(UsageError, match=r"lockref_degrade\.c has"):
+        edited.edited("lockref-degrade", {"no such text": "x"})
+    assert not list(cache.rglob("*.c"))
+
+
 #: A model whose counts tell which of its two bodies ran.
 COUNTS = "static inline void shared_op(struct ct_worker *w)\n{\n\tw->local[0]++;\n}\n"
 

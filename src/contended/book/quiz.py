@@ -3,36 +3,15 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 from docutils import nodes
 
 from contended.show import quiz
-from contended.show.quiz import Question
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.util.typing import ExtensionMetadata
-
-
-def html(questions: list[Question]) -> str:
-    """The questions as details elements: an opened answer says whether it is right, or why not."""
-    parts = []
-    for one in questions:
-        believed = {wrong.answer: wrong.misconception for wrong in one.wrong}
-        answers = "".join(
-            f"<li><details><summary>{escape(answer)}</summary><p>"
-            + (
-                f"No. Who says so believes: {escape(believed[answer])}."
-                if answer in believed
-                else "Yes."
-            )
-            + "</p></details></li>"
-            for answer in one.answers()
-        )
-        parts.append(f"<p>{escape(one.question)}</p><ul>{answers}</ul>")
-    return f'<div class="quiz">{"".join(parts)}</div>'
 
 
 def _append(app: Sphinx, doctree: nodes.document) -> None:
@@ -42,7 +21,7 @@ def _append(app: Sphinx, doctree: nodes.document) -> None:
     if not questions or chapter is None:
         return
     about = "Open the answer that you would give: it says whether it is right."
-    body = [nodes.paragraph(text=about), nodes.raw("", html(questions), format="html")]
+    body = [nodes.paragraph(text=about), nodes.raw("", quiz.html(questions), format="html")]
     part = nodes.section("", nodes.title(text="Test yourself"), *body, ids=["test-yourself"])
     chapter.append(part)
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""A model with functions of the reader's own: its C file, with some of them taken from a text.
+"""A model with C of the reader's own: whole functions from a text, or pieces put for others.
 
-What the compiler says of the reader's lines names "your cell" and counts from its top.
+What the compiler says of a reader's functions names "your cell" and counts from its top.
 """
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,14 +77,43 @@ def edit(text: str, cell: str, name: str) -> str:
         made += f'#line {line(cell, new.start)} "{CELL}"\n{new.text.rstrip()}\n'
         made += f'#line {line(text, old.end)} "{name}"\n'
         at = old.end
-    made = f'#line 1 "{name}"\n{made}{text[at:]}'
-    return re.sub(r'^#include "\.\./', '#include "', made, flags=re.M)
+    return _beside_headers(f'#line 1 "{name}"\n{made}{text[at:]}')
 
 
-def edited(slug: str, cell: str) -> Path:
-    """The C file of a model with the cell's functions; it is kept in the cache."""
+def replace(text: str, pieces: Mapping[str, str], name: str) -> str:
+    """A model's C with pieces of it replaced, in the order given: a solution in a few lines.
+
+    How lines are broken and indented does not matter. Raises UsageError for a piece that is not
+    there, or there more than once: it would change something else than was meant.
+    """
+    for old, new in pieces.items():
+        pattern = r"\s+".join(re.escape(word) for word in old.split())
+        places = list(re.finditer(pattern, text)) if pattern else []
+        if len(places) != 1:
+            found = f"{len(places)} times" if places else "not"
+            raise UsageError(f"{name} has {old!r} {found}: give what stands there just once")
+        at = places[0]
+        text = text[: at.start()] + new + text[at.end() :]
+    return _beside_headers(text)
+
+
+def _beside_headers(text: str) -> str:
+    """The kept file is in another folder than the model, and the compiler is given the headers'."""
+    return re.sub(r'^#include "\.\./', '#include "', text, flags=re.M)
+
+
+def edited(slug: str, change: str | Mapping[str, str]) -> Path:
+    """The C file of a model, changed, for `measure`; it is kept in the cache.
+
+    `change` is a cell with functions that take the place of the model's own (`edit`), or pieces of
+    the file and what is to stand in their place (`replace`).
+    """
     source = native.source(slug)
-    made = edit(source.read_text(), cell, source.name)
+    text = source.read_text()
+    if isinstance(change, str):
+        made = edit(text, change, source.name)
+    else:
+        made = replace(text, change, source.name)
     digest = hashlib.sha256(made.encode()).hexdigest()[:16]
     file = tree.cache_dir() / "edited" / digest / source.name
     if not file.exists():
