@@ -175,7 +175,10 @@ def test_every_figure_that_is_asked_for_is_on_a_slide(path: Path, root: Path, de
             shown = "".join(output.get("data", {}).get("text/html", ""))
             figures += "<svg" in shown
             assert shown in page
-    assert figures >= 2
+    drawn = any(
+        "<svg" in str(output) for cell in notebook["cells"] for output in cell.get("outputs", [])
+    )
+    assert figures >= 2 or not drawn, "a chapter that has figures shows some"
     assert "import " not in re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.S)
     assert not re.search(r'(?:src|href)="(?:https?:)?//[^"]+\.(?:js|css)"', page), "nothing to load"
     for link in re.findall(r'href="(\.\./html/[^"#]+)', page):
