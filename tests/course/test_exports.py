@@ -114,8 +114,11 @@ def test_annotations_stay_what_they_are_whatever_a_student_wrote(
     assert both[0][1] == {"file": "a,b: c/x.ipynb", "line": "1", "title": "Doubles, or: 100%"}
 
 
-def test_nbgrader_s_gradebook_is_filled_and_kept_up_to_date(graded: Path, tmp_path: Path) -> None:
+def test_nbgrader_s_gradebook_is_filled_and_kept_up_to_date(
+    graded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("nbgrader")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # as for who has not activated the environment
     (file,) = exports.export(graded, tmp_path / "out", ["nbgrader"])
     ask = (
         "select submitted_assignment.student_id, base_cell.name, auto_score, needs_manual_grade"

@@ -17,8 +17,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import os
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -178,10 +180,21 @@ def _marked(grade: Grade) -> list[str]:
 # --- nbgrader ------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _scripts_on_path() -> Iterator[None]:
+    """nbgrader starts a script that was installed with it, by its name alone."""
+    before = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = os.pathsep.join((sysconfig.get_path("scripts"), before))
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
+
+
 def _nbgrader(every: Sequence[Grade], out: Path) -> list[Path]:
     """Bring a gradebook up to date; what a human has graded by hand stays, marked for review."""
     file = out / "gradebook.db"
-    with notebook.quiet():
+    with notebook.quiet(), _scripts_on_path():
         from nbgrader.api import Gradebook, MissingEntry
 
         with Gradebook(f"sqlite:///{file.resolve()}", course_id="contended") as book:
