@@ -182,7 +182,7 @@ def _marked(grade: Grade) -> list[str]:
 
 @contextmanager
 def _scripts_on_path() -> Iterator[None]:
-    """nbgrader starts a script that was installed with it, by its name alone."""
+    """For nbgrader, which starts a script that was installed with it, by its name alone."""
     before = os.environ.get("PATH", os.defpath)
     os.environ["PATH"] = os.pathsep.join((sysconfig.get_path("scripts"), before))
     try:
