@@ -17,7 +17,7 @@ import labtools
 import pytest
 
 from contended.errors import ContendedError
-from contended.kernel import build, chapter, qemu, run, source, variants
+from contended.kernel import build, chapter, history, qemu, releases, run, source, variants
 from contended.kernel.source import KernelSource
 from contended.kernel.variants import GuestRun, KernelCase
 
@@ -26,6 +26,7 @@ pytest_plugins = ("labfixtures",)
 CASES = [slug for slug in variants.slugs() if slug != "stack"]
 """The stack's patches are those of the cases; together they are two nearly whole kernels more."""
 TRIES = 3
+LATER = "6.12"
 pytestmark = pytest.mark.usefixtures("no_vm_left")
 
 
@@ -150,3 +151,27 @@ def test_the_recorded_stack_has_no_copies_and_no_misses() -> None:
     assert patches == {v.name: [p.name for p in v.patches] for v in case.variants.values()}
     for name, more in (("open", []), ("stat", []), ("access", ["no-copy"]), ("own", ["no-copy"])):
         assert chapter.profiles("stack", name).variants == ["before", "after", *more]
+
+
+@pytest.fixture(scope="module")
+def later() -> KernelSource:
+    """The source of the release that is looked at besides the tested one."""
+    if not labtools.has_qemu():
+        pytest.skip(qemu.QEMU_MISSING)
+    try:
+        return source.find(release=releases.get(LATER))
+    except source.NoSource as none:
+        pytest.skip(f"{none}; contended kernel source --release {LATER}")
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("slug", ["open-creat-unlazy", "dentry-false-sharing", "overlay-creds"])
+def test_a_later_release_is_as_recorded(slug: str, later: KernelSource, root: Path) -> None:
+    """An open leaves the root alone, the lockref has left the lookup's line, creds are counted."""
+    watched = history.watched()[slug]
+    seen = history.measure(slug, watched, releases.get(LATER), later)
+    assert seen.verdict == watched.seen[LATER]
+    assert not seen.splats
+    record = history.load(root / "results" / "history" / f"{LATER}.json")
+    (kept,) = (one for one in record.seen if one.case == slug)
+    assert [count.metric for count in seen.counts] == [count.metric for count in kept.counts]
