@@ -52,7 +52,8 @@ def script(text: str, given: Sequence[str] = ()) -> str:
             lines.append(f"cd {shlex.quote(rest)}")
         elif word == "USER":
             user = shlex.quote(rest)
-            lines += [f"chown -R {user}: .", f"export HOME=/home/{rest}"]
+            # Here the home was there before its user: the clone is in it, and pip's settings.
+            lines += [f"export HOME=/home/{rest}", f'chown -R {user}: "$HOME"']
             before = f"setpriv --reuid {user} --regid {user} --clear-groups "
         elif word == "RUN":
             lines.append(f"{before}sh -c {shlex.quote(rest)}")
