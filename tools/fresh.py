@@ -33,6 +33,7 @@ SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PASSED_ON = re.compile(r"PIP_\w+|TERM|https?_proxy|no_proxy", re.IGNORECASE)
 NODES = ("null", "zero", "full", "random", "urandom", "tty")
 APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+ROLLING = ("sid", "unstable")  # changed in place, so they have no updates beside them
 READER = 1000
 """The unprivileged user's number."""
 
@@ -162,11 +163,14 @@ def furnish(root: Path, options: argparse.Namespace, mirror: Mirror) -> None:
     home = root / options.home[1:]
     home.mkdir(parents=True, exist_ok=True)
     do("git", "clone", "--quiet", "--no-hardlinks", PROJECT, home / "contended")
-    (root / "etc/apt/sources.list").write_text(
-        f"deb {mirror.main} {options.suite} {mirror.components}\n"
-        f"deb {mirror.main} {options.suite}-updates {mirror.components}\n"
-        f"deb {mirror.security} {options.suite}-security {mirror.components}\n"
-    )
+    suites = {options.suite: mirror.main}
+    if options.suite not in ROLLING:
+        suites |= {
+            f"{options.suite}-updates": mirror.main,
+            f"{options.suite}-security": mirror.security,
+        }
+    sources = [f"deb {where} {suite} {mirror.components}\n" for suite, where in suites.items()]
+    (root / "etc/apt/sources.list").write_text("".join(sources))
     (root / "etc/hosts").write_text(f"127.0.0.1 localhost {os.uname().nodename}\n::1 localhost\n")
     if options.user:
         with (root / "etc/passwd").open("a") as users, (root / "etc/group").open("a") as groups:

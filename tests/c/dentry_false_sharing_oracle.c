@@ -17,6 +17,7 @@
 #define CHAINS 4
 #define QUERIES 20000
 #define LOOKUPS_WANTED 400000
+#define RENAMES_WANTED 1000000 /* so that on a busy machine the two do meet */
 
 static const struct layout layouts[] = {
 	LAYOUT(before), LAYOUT(after), LAYOUT(moved_32),
@@ -134,6 +135,7 @@ static struct {
 	const struct layout *layout;
 	struct inode inode[2];
 	_Atomic bool stop;
+	_Atomic uint64_t renames;
 	cpu_set_t allowed;
 } renaming;
 
@@ -162,9 +164,11 @@ static void *renamer(void *arg)
 	word *place = (word *)((char *)renaming.dentry + renaming.layout->iname);
 
 	pin(1);
-	for (int i = 0; !renaming.stop; i ^= 1)
+	for (int i = 0; !renaming.stop; i ^= 1) {
 		dentry_set(renaming.dentry, renaming.parent, names[i],
 			   strlen(names[i]), place, &renaming.inode[i]);
+		atomic_fetch_add_explicit(&renaming.renames, 1, memory_order_relaxed);
+	}
 	return arg;
 }
 
@@ -185,7 +189,8 @@ static int rename_meanwhile(void)
 	if (pthread_create(&thread, NULL, renamer, NULL))
 		return 2;
 	pin(0);
-	for (int k = 0; k < LOOKUPS_WANTED || !found; k++) {
+	for (uint64_t k = 0; !mixed && (k < LOOKUPS_WANTED || !found ||
+				   renaming.renames < RENAMES_WANTED); k++) {
 		const struct inode *inode = NULL;
 
 		if (!lookup(&chain, &q[k & 1], &inode, NULL))

@@ -154,7 +154,7 @@ def test_nbgrader_s_gradebook_is_filled_and_kept_up_to_date(
         with Gradebook(f"sqlite:///{file}", course_id="contended") as gradebook:
             every = [s for n in ("sums", "counting") for s in gradebook.assignment_submissions(n)]
             got = {(s.student.id, s.assignment.name): (s.score, s.max_score) for s in every}
-            gradebook.engine.dispose()
+        gradebook.engine.dispose()  # now that the session has given its connection back
     # The score that a human gave goes first.
     assert got == {("ada", "sums"): (5, 5), ("eve", "sums"): (3, 5), ("ada", "counting"): (4, 4)}
 

@@ -218,8 +218,8 @@ def _nbgrader(every: Sequence[Grade], out: Path) -> list[Path]:
                     entry.auto_score = part.earned
                     entry.needs_manual_grade = entry.manual_score is not None
             book.db.commit()
-            # The engine's connections outlive the session, and warn when they are collected.
-            book.engine.dispose()
+        # The engine's connections outlive the session, and warn when they are collected.
+        book.engine.dispose()
     return [file]
 
 
