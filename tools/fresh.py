@@ -171,6 +171,9 @@ def furnish(root: Path, options: argparse.Namespace, mirror: Mirror) -> None:
         }
     sources = [f"deb {where} {suite} {mirror.components}\n" for suite, where in suites.items()]
     (root / "etc/apt/sources.list").write_text("".join(sources))
+    if options.suite in ROLLING:  # whose lists expire in a week, and mirrors may be behind
+        stale = 'Acquire::Check-Valid-Until "false";\n'
+        (root / "etc/apt/apt.conf.d/99-contended").write_text(stale)
     (root / "etc/hosts").write_text(f"127.0.0.1 localhost {os.uname().nodename}\n::1 localhost\n")
     if options.user:
         with (root / "etc/passwd").open("a") as users, (root / "etc/group").open("a") as groups:
