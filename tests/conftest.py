@@ -54,7 +54,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
-LONG = {"batch", "built", "kernel", "origin"}
+LONG = {"batch", "built", "kernel", "later", "origin"}
 """Fixtures that take minutes: kernels of the lab, all attacks on the grader."""
 
 KERNELS = ("kernel/test_real_kernels.py", "course/test_patches.py", "course/test_labs.py")

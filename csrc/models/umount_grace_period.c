@@ -112,7 +112,7 @@ struct shared {
 	_Alignas(CT_LINE) struct mount *_Atomic mounted; /* on the mount point */
 	_Alignas(CT_LINE) _Atomic bool busy; /* the caller is in an operation */
 	_Atomic uint64_t done;               /* the caller's operations */
-	_Alignas(CT_LINE) _Atomic uint64_t present; /* readers; of fixed work, all that ever came */
+	_Alignas(CT_LINE) _Atomic uint64_t present; /* readers, or all that came */
 	_Alignas(CT_LINE) pthread_mutex_t namespace_lock;
 	pthread_mutex_t barrier_lock;
 	const struct rcu_flavor_struct *rcu;

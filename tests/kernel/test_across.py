@@ -80,6 +80,11 @@ def test_whether_patches_apply_is_told_of_what_is_left(seen: Across) -> None:
     assert rows["spin"] == "applies"
     assert rows["call-rcu"].startswith("does not apply: hunk 1 ")
     assert "after" not in rows, "of a bug that is gone"
+    # A reason in other words is a reason, too, and not a patch that applies.
+    one = seen.of("lockref-degrade", seen.newest)
+    refused = replace(one, patches={"spin": "it is cut short"})
+    other = Across(tuple(refused if o is one else o for o in seen.seen))
+    assert ("spin", "it is cut short") in [row[1:] for row in other.patches().rows]
 
 
 def test_the_chapter_runs_again_when_a_record_changes(root: Path) -> None:

@@ -60,9 +60,9 @@ class Box:
 
     `uid` 0 keeps the user, without any right of root's; a `folder` is where the command starts and
     goes with the box; of what is `listed` names can be seen; what is `hidden` lies in something
-    readable. `calls` is the filter of system
-    calls (base64), `limits` are by the names of the module `resource`, without `RLIMIT_`. `search`
-    is for what lies in folders that are closed to others: rules alone then say what can be read.
+    readable. `calls` is the filter of system calls (base64), `limits` are by the names of the
+    module `resource`, without `RLIMIT_`. `search` is for what lies in folders that are closed to
+    others: rules alone then say what can be read.
     """
 
     uid: int

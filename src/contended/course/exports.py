@@ -20,7 +20,7 @@ import json
 import os
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -194,10 +194,13 @@ def _scripts_on_path() -> Iterator[None]:
 def _nbgrader(every: Sequence[Grade], out: Path) -> list[Path]:
     """Bring a gradebook up to date; what a human has graded by hand stays, marked for review."""
     file = out / "gradebook.db"
+    place = f"sqlite:///{file.resolve()}"
     with notebook.quiet(), _scripts_on_path():
         from nbgrader.api import Gradebook, MissingEntry
 
-        with Gradebook(f"sqlite:///{file.resolve()}", course_id="contended") as book:
+        with ExitStack() as after, Gradebook(place, course_id="contended") as book:
+            # The engine's connections outlive the session, and warn when they are collected.
+            after.callback(book.engine.dispose)
             for slug in dict.fromkeys(grade.lab for grade in every):
                 book.update_or_create_assignment(slug)
                 book.update_or_create_notebook(slug, slug)
@@ -218,8 +221,6 @@ def _nbgrader(every: Sequence[Grade], out: Path) -> list[Path]:
                     entry.auto_score = part.earned
                     entry.needs_manual_grade = entry.manual_score is not None
             book.db.commit()
-        # The engine's connections outlive the session, and warn when they are collected.
-        book.engine.dispose()
     return [file]
 
 

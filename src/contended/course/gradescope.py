@@ -16,14 +16,13 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-import contended
 from contended import tree
 from contended.course import exports, grade, lab, release, sandbox, submission
+from contended.course.boxes import PACKAGE
 from contended.course.lab import Lab
 from contended.errors import ContendedError, UsageError
 from contended.records import write_whole
 
-_PACKAGE = Path(contended.__file__).resolve().parent
 _GRADING = ("nbgrader", "nbclient", "nbformat", "ipykernel")  # besides the package's own needs
 
 _SETUP = """\
@@ -95,9 +94,9 @@ def contents(about: Lab) -> Iterator[tuple[str, bytes]]:
     for path in about.private():
         name = path.relative_to(about.folder).as_posix()
         yield f"labs/{about.slug}/{name}", path.read_bytes()
-    for path in sorted(_PACKAGE.rglob("*")):
+    for path in sorted(PACKAGE.rglob("*")):
         if path.suffix in (".py", ".toml") and tree.PACKED not in path.parents:
-            yield f"src/contended/{path.relative_to(_PACKAGE).as_posix()}", path.read_bytes()
+            yield f"src/contended/{path.relative_to(PACKAGE).as_posix()}", path.read_bytes()
 
 
 def pack(about: Lab, out: Path) -> Path:

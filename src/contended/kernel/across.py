@@ -92,7 +92,7 @@ class Across:
     def patches(self) -> Table:
         """Whether the lab's patches for what the newest release still has apply there."""
         rows = [
-            (register.get(slug).chapter, name, why.partition(".patch ")[2] or "applies")
+            (register.get(slug).chapter, name, (why.partition(".patch ")[2] or why) or "applies")
             for slug in self.having(self.newest)
             for name, why in self.of(slug, self.newest).patches.items()
         ]
