@@ -20,7 +20,7 @@ static const struct workload *chosen;
 
 /* What every workload understands. */
 static const char *const common[] = {
-	"run", "procs", "spare", "calls", "dmesg", "hold", "lab",
+	"run", "procs", "spare", "fifo", "calls", "dmesg", "hold", "lab",
 };
 
 void args_add(const char *name, const char *value)
@@ -182,6 +182,7 @@ const struct workload *args_check(void)
 			check_value(&procs, given[i].value);
 		else if (!strcmp(given[i].name, "dmesg") ||
 			 !strcmp(given[i].name, "hold") ||
+			 !strcmp(given[i].name, "fifo") ||
 			 !strcmp(given[i].name, "spare"))
 			check_value(&flag, given[i].value);
 	}

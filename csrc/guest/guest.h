@@ -37,6 +37,9 @@
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
+/* argv[0] of a guest that ends at once: what a workload executes. */
+#define DOES_NOTHING "ends"
+
 /* Exit status of a process that has sent an error line already. */
 #define EXIT_SAID 3
 

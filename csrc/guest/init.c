@@ -157,6 +157,8 @@ static int command_main(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	if (!strcmp(argv[0], DOES_NOTHING))
+		return 0;
 	setlinebuf(stdout);
 	/* The name tells a machine's init from pid 1 of a container. */
 	if (getpid() == 1 && !strcmp(argv[0], "/init"))

@@ -9,6 +9,7 @@
 #include "smoke.h"
 
 #include <linux/fs.h>
+#include <linux/openat2.h>
 #include <signal.h>
 #include <sys/syscall.h>
 
@@ -128,6 +129,48 @@ static void rename_and_dotdot(void)
 	beside(move_for_ever);
 	let_run(MOMENT_MS);
 	together();
+}
+
+#define DOWN_AND_UP "x/../x/../x/../x/../x/../x/../x/../x/../"
+#define PATIENCE_NS 10000000000ull /* the first walks meet a rename, if anybody compares */
+
+static void move_elsewhere(void)
+{
+	while (!time_is_up()) {
+		OK(rename("p/y", "q/y"));
+		OK(rename("q/y", "p/y"));
+	}
+}
+
+/*
+ * A walk that must not leave a directory has to notice renames on its way:
+ * what it goes up from may have been moved out. It then says so, whatever was
+ * moved.
+ */
+static void rename_and_scoped_dotdot(void)
+{
+	struct open_how how = { .flags = O_PATH, .resolve = RESOLVE_BENEATH };
+	int dir;
+
+	if (online_cpus() < 2)
+		return; /* nobody is there to rename while the walk is on its way */
+	make_dir("p");
+	make_dir("q");
+	make_dir("x");
+	make_file("p/y");
+	dir = open_file(WORK, O_PATH | O_DIRECTORY);
+	beside(move_elsewhere);
+	for (const uint64_t end = now_ns() + PATIENCE_NS; now_ns() < end;) {
+		int fd = (int)syscall(SYS_openat2, dir, DOWN_AND_UP "x", &how, sizeof(how));
+
+		if (fd < 0 && errno == EAGAIN) {
+			together();
+			return;
+		}
+		if (fd < 0 || close(fd))
+			fail_errno("openat2 beneath");
+	}
+	fail("a scoped walk notices none of the renames on its way");
 }
 
 static unsigned *winners;
@@ -581,6 +624,7 @@ const struct check smoke_races[] = {
 	{ "race-rename-stat", rename_and_stat },
 	{ "race-rmdir-dotdot", rmdir_and_dotdot },
 	{ "race-rename-dotdot", rename_and_dotdot },
+	{ "race-rename-scoped", rename_and_scoped_dotdot },
 	{ "race-create-exclusive", one_winner },
 	{ "race-link-open", link_and_open },
 	{ "race-symlink-creat", symlink_and_creat },

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from functools import cache
 
-from contended import cases, register
+from contended import cases, register, stats
 from contended.cases import timed
 from contended.cases.timed import Region
 from contended.errors import ContendedError, UsageError
@@ -83,10 +83,9 @@ def in_virtual_time(slug: str, title: str, regions: Sequence[Region] | None = No
     """
     kernel = timed.record(slug).regions if regions is None else regions
     box = machines.get(kernel[0]["machine"])
-    lines: dict[str, dict[float, list[float]]] = {}
-    for each in kernel:
-        name = " ".join(filter(None, (each["variant"], each["label"], "kernel")))
-        lines.setdefault(name, {}).setdefault(each["cpus"], []).append(each["per_second"])
+    lines = timed.curves(
+        kernel, lambda r: " ".join(filter(None, (r["variant"], r["label"], "kernel")))
+    )
     marks: tuple[Mark, ...] = ()
     if (drawn := sweeps().get(slug)) is not None and drawn.throughput:
         marks = drawn.marks
@@ -103,6 +102,28 @@ def in_virtual_time(slug: str, title: str, regions: Sequence[Region] | None = No
         ylabel="operations/s, all CPUs",
         note=f"real kernel in virtual time, and simulated: {box.title}",
     )
+
+
+def by_release(slug: str, title: str) -> Plot:
+    """The throughput of each release's unpatched kernel in virtual time, by CPUs.
+
+    Of the record `results/history/time-<slug>.json`; raises ContendedError if there is none.
+    """
+    kernel = timed.record("history", f"time-{slug}").regions
+    return chart(
+        title,
+        timed.curves(kernel, lambda region: f"Linux {region['variant']}"),
+        xlabel="CPUs",
+        ylabel="operations/s, all CPUs",
+        note=f"real kernels in virtual time: {machines.get(kernel[0]['machine']).title}",
+    )
+
+
+def release_rates(slug: str, cpus: int) -> dict[str, float]:
+    """From the same record, by release: operations a second of so many CPUs, a median of seeds."""
+    kernel = timed.record("history", f"time-{slug}").regions
+    found = timed.curves(kernel, lambda region: str(region["variant"]))
+    return {name: stats.median(curve.get(cpus, ())) for name, curve in found.items()}
 
 
 def comparison(slug: str) -> Table:

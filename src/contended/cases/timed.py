@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from contended.errors import ContendedError
@@ -133,6 +134,18 @@ def remote(of: str, variant: str, cpus: int, thing: str, *, file: str = "time") 
         return [sum(each != socket[0] for each in socket) / (cpus - 1)]
 
     return Time(of, read, guess=elsewhere, file=file)
+
+
+def curves(
+    regions: Sequence[Region],
+    name: Callable[[Region], str],
+    value: Callable[[Region], float] = itemgetter("per_second"),
+) -> dict[str, dict[float, list[float]]]:
+    """By a region's name, by CPUs: a value of each seed, operations a second by default."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for each in regions:
+        found.setdefault(name(each), {}).setdefault(each["cpus"], []).append(value(each))
+    return found
 
 
 def record(slug: str, file: str = "time") -> Record:

@@ -80,6 +80,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
     some = ",".join(map(str, clock.CPUS))
     add("--cpus", type=commandline.counts, default=clock.CPUS, metavar=some, help="CPUs in use")
     add("--variants", type=commandline.names, metavar="A,B", help="default: before,after")
+    those = f"of {', '.join(releases.names())}; without --variants unpatched"
+    add("--releases", type=commandline.names, metavar="X.Y,Z.W", help=those)
     add("--run", metavar="NAME", help="one of the case's runs in variants.toml")
     of = "of the run's workload, e.g. ops=100; may be repeated"
     add("--set", type=setting, action="append", default=[], metavar="PARAMETER=VALUE", help=of)
@@ -215,7 +217,8 @@ def _time(args: argparse.Namespace) -> None:
     if args.plot is not None:
         canvas.format_of(args.plot)
     chosen = options(args, "machine", "cpus", "run", "seeds")
-    asked = {"wanted": args.variants, "window_ns": args.window, "source_path": args.source}
+    asked = {"wanted": args.variants, "names": args.releases}
+    asked |= {"window_ns": args.window, "source_path": args.source}
     with commandline.lines() as progress:
         found = clock.time(args.slug, changed=dict(args.set), progress=progress, **chosen, **asked)
     commandline.deliver(args.json, found.to_json, lambda: found)

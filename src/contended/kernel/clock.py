@@ -18,9 +18,10 @@ from typing import Any, Literal
 
 from contended import stats
 from contended.errors import UsageError, check_range
-from contended.kernel import build, c2c, source, variants
+from contended.kernel import build, c2c, history, releases, source, variants
 from contended.kernel.make import Progress
-from contended.kernel.variants import GuestRun, Variant
+from contended.kernel.source import KernelSource
+from contended.kernel.variants import GuestRun, KernelCase, Variant
 from contended.measure.results import number
 from contended.profile import plugin
 from contended.profile.coherence import Profile
@@ -34,7 +35,7 @@ CPUS = (1, 4, 16)
 MAX_CPUS = plugin.MAX_VCPUS - 1  # one is for the kernel's chores
 WINDOW_NS = 200.0
 DEADLINE_S = 900.0
-ESCAPED = 0.01  # escapes of the waits or operations, whichever are more, before a result is marked
+DOUBT = 0.01  # the part of waits given up, or of instructions in ticks, that marks a result
 LINES = 24  # that are named, those waited for longest
 
 INSTRUCTION = (
@@ -88,7 +89,7 @@ class Timed:
     queued_ns: float  # of that, until they began to move
     transfers: float  # lines that came from another CPU, an operation
     escaped: float  # waits that were given up (see pace.h), of them all, or of operations if more
-    ticks: float  # the part of instructions that timer ticks were: they take no virtual time
+    ticks: float  # the part of instructions that timer ticks were
     places: tuple[Place, ...]  # the worst first
 
     @property
@@ -98,8 +99,11 @@ class Timed:
 
     @property
     def suspect(self) -> bool:
-        """Whether many waits were given up, or there was no time in which all worked."""
-        return self.escaped > ESCAPED or not self.together_ns
+        """Whether waits were given up, there were many ticks, or no time in which all worked.
+
+        A tick takes no time itself, but whoever waits for what it holds does.
+        """
+        return max(self.escaped, self.ticks) > DOUBT or not self.together_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +150,9 @@ class Times:
         )
         if any(t.suspect for t in self.found):
             head += (
-                f"! of the waits or operations more than {ESCAPED:.0%} were given up, or the "
-                "processes did not work at the same time: do not trust it\n"
+                f"! more than {DOUBT:.0%} of the waits or operations were given up, or of the "
+                "instructions were timer ticks (leave the machine alone and try again), or the "
+                "processes did not work at the same time (give more operations): do not trust it\n"
             )
         return head + columns(rows)
 
@@ -172,6 +177,7 @@ def time(
     machine: str = MACHINE,
     cpus: Sequence[int] = CPUS,
     wanted: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
     run: str | None = None,
     changed: Mapping[str, str] | None = None,
     window_ns: float = WINDOW_NS,
@@ -181,10 +187,12 @@ def time(
 ) -> Times:
     """Time variants of a case: before and after, or all if it lacks these, or those `wanted`.
 
-    The run is the first with `profile = true` unless one is named; `changed` are parameters of its
-    workload, over its own. Each number of CPUs is as many processes, pinned to the first CPUs of
-    the machine as Linux numbers them, and one boot for each seed. Raises UsageError for more CPUs
-    than the machine has, an unknown machine, a window that is none, and for what the case lacks.
+    With `names` of releases it is the unpatched kernel of each, or what is `wanted` of each, got
+    and built if need be, and the name says of which. The run is the first with `profile = true`
+    unless one is named; `changed` are parameters of its workload, over its own. Each number of CPUs
+    is as many processes, pinned to the first CPUs of the machine as Linux numbers them, and one
+    boot for each seed. Raises UsageError for more CPUs than the machine has, an unknown machine, a
+    window that is none, and for what the case lacks.
     """
     case, box = variants.load(slug), machines.get(machine)
     for n in cpus:
@@ -194,17 +202,41 @@ def time(
         raise UsageError(f"a window of {window_ns:g} ns: give 1 to 100000")
     how = c2c.choose_run(case, run)
     how = replace(how, args={**how.args, **(changed or {})}, watch=())
-    chosen = c2c.choose_variants(case, wanted)
-    tree = source.find(source_path)
+    chosen = _chosen(case, wanted, names, source_path, progress)
     plan = list(product(chosen, sorted(set(cpus)), range(1, seeds + 1)))
     found: list[Timed] = []
-    for at, (variant, n, seed) in enumerate(plan):
+    for at, ((variant, tree), n, seed) in enumerate(plan):
         kernel = build.build(variant, how.config, tree, progress)
         if progress:
             progress(f"time {variant.name} on {n} CPUs", at, len(plan))
         found += _timed(kernel, variant, how, box, n, seed, window_ns)
-    found.sort(key=lambda t: (chosen.index(case.variants[t.variant]), t.label, t.cpus, t.seed))
+    order = [variant.name for variant, _ in chosen]
+    found.sort(key=lambda t: (order.index(t.variant), t.label, t.cpus, t.seed))
     return Times(slug, how.name, how.args, tuple(found))
+
+
+def _chosen(
+    case: KernelCase,
+    wanted: Sequence[str] | None,
+    names: Sequence[str] | None,
+    source_path: Path | None,
+    progress: Progress | None,
+) -> list[tuple[Variant, KernelSource]]:
+    if not names:
+        tree = source.find(source_path)
+        return [(variant, tree) for variant in c2c.choose_variants(case, wanted)]
+    if source_path:
+        raise UsageError("--releases gets Debian's sources: leave out --source")
+    several = [releases.get(name) for name in dict.fromkeys(names)]
+    plain, tell = history.unpatched(case.slug), progress or (lambda *_: None)
+    kernels = case.pick(wanted) if wanted else [plain]
+    trees = [source.obtain(None, lambda what: tell(what, 0, 0), release) for release in several]
+    return [
+        # How its structs lie is said of the book's release.
+        (replace(one, name=f"{one.name} {release}" if wanted else release.name, layout={}), tree)
+        for one in kernels
+        for release, tree in zip(several, trees, strict=True)
+    ]
 
 
 def _timed(

@@ -22,7 +22,7 @@ from contended.cases import evidence, timed
 from contended.cases.evidence import Evidence, Reading, Runs
 from contended.cases.timed import Timing
 from contended.errors import ContendedError
-from contended.kernel.clock import ESCAPED
+from contended.kernel.clock import DOUBT
 from contended.measure.results import number
 from contended.register import Case, Published
 from contended.scoreboard import simulated
@@ -259,7 +259,7 @@ def _why(
     parts = [values[name].contradicted or "" for name in names if name in values]
     if timing is not None:
         lost = f"; {timing.escaped:.0%} of the waits or operations were given up"
-        mark = lost * (timing.escaped > ESCAPED)
+        mark = lost * (timing.escaped > DOUBT)
         parts.append(
             f"The real kernel in virtual time on {timing.machine}, {len(timing.values)} seeds, the "
             f"{timing.clock}'s clock{mark}: {_ends(sides['timed'], kept.unit)}."
