@@ -132,6 +132,8 @@ def test_the_table_has_medians_spread_and_marks(tmp_path: Path) -> None:
         doubtful = replace(found, found=(*found.found, point(8, 0, 1e6, **doubt)))
         assert "M !" in str(doubtful)
         assert "do not trust" in str(doubtful)
+    alone = replace(found, found=(point(1, 0, 1e6, ticks=0.02),))
+    assert "!" not in str(alone), "nobody waits for its ticks"
     kept = json.loads(found.to_json())
     assert kept["args"] == {"ops": 60}
     rows = kept["results"]
