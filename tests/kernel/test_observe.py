@@ -17,12 +17,12 @@ from support import one_line
 from contended import cli, register
 from contended.cases import study
 from contended.errors import ContendedError, UsageError
-from contended.kernel import observe, qemu, readings, source, variants
-from contended.kernel.observe import Observations, Pair, Side, Sign
+from contended.kernel import boot, build, guest, observe, qemu, readings, source, variants
+from contended.kernel.observe import Observations, Side, Sign
 from contended.kernel.source import KernelSource
 
 pytest_plugins = ("labfixtures",)
-RECORDS = Path("results", "host")
+RECORDS = Path("results", "host", "commands")
 COUNTS = """\
 Attaching 3 probes...
 
@@ -105,6 +105,11 @@ def test_only_a_bug_that_no_kernel_here_can_have_lacks_a_sick_one(root: Path) ->
     assert alone == {"percpu-area-map"}
     assert "before" not in variants.load("percpu-area-map").variants
     assert "seen on a healthy kernel only" in (root / observe.PAGE).read_text().replace("\n", " ")
+
+
+def test_the_allocator_was_at_work_where_it_was_found_well(record: Observations) -> None:
+    (one,) = (each for each in record.seen if each.slug == "percpu-area-map")
+    assert readings.read("share(pcpu_alloc)", one.said[1].text) > 0.5
 
 
 def test_the_kernels_of_a_pair_are_two(record: Observations) -> None:
@@ -224,19 +229,16 @@ def test_a_missing_program_is_one_line(
 
 def test_a_load_that_fails_ends_the_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is no kernel that looks healthy, nor is a command that never ended."""
-    pair = Pair("false", (Sign(1, "number()", "chains", 1, 0),), sick="before")
-    kernel = observe.build.Kernel("s", "v", "observe", "0", Path(), Path(), "", "", "")
+    kernel = build.Kernel("s", "v", "observe", "0", Path(), Path(), "", "", "")
     for console, wrong in (
         ("no room\n=== the load failed\n=== begin\n1\n=== end 0\n", "the load fails: no room"),
-        ("=== begin\n", "0 of 1 commands came to an end"),
+        ("=== begin\n", "s/v: 0 of 1 commands came to an end"),
     ):
         gave = fake_report(console=console)
-        monkeypatch.setattr(observe.boot, "boot", lambda asked, gave=gave: gave)
-        monkeypatch.setattr(observe.guest, "tools_initrd", lambda *_: nullcontext(Path()))
+        monkeypatch.setattr(boot, "boot", lambda asked, gave=gave: gave)
+        monkeypatch.setattr(guest, "tools_initrd", lambda *_: nullcontext(Path()))
         with pytest.raises(ContendedError, match=wrong):
-            observe._look(
-                "mount-hash", 0, pair, "sick", kernel, variants.pick("mount-hash/before"), []
-            )
+            observe.look(kernel, ["true"], [])
 
 
 # --- live ----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from contended.kernel import (
     fetch,
     health,
     history,
+    inside,
     ktap,
     observe,
     qemu,
@@ -105,6 +106,11 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add = command("observe", _observe, "do the field guide's commands tell kernels apart?", about)
     add("slugs", nargs="*", metavar="SLUG", help="default: all nine")
     add("--json", type=Path, metavar="FILE|-", help="write what they said as JSON")
+    about = """Boot kernels, and have `contended host` say as root what they are: it has to name the
+        bug where the lab put it, or left it."""
+    add = command("host", _host, "what contended host says on kernels of the lab", about)
+    add("names", nargs="+", metavar="SLUG/VARIANT")
+    add("--json", type=Path, metavar="FILE|-", help="write the verdicts as JSON")
     add = command("shell", _shell, "a shell in a patched kernel")
     add("name", metavar="SLUG/VARIANT")
     add("--vcpus", type=int, default=2, metavar="N", help="default: 2")
@@ -249,6 +255,13 @@ def _observe(args: argparse.Namespace) -> int:
         found = observe.observe(args.slugs, progress=progress)
     commandline.deliver(args.json, found.to_json, lambda: found)
     return 0 if found.held else 1
+
+
+def _host(args: argparse.Namespace) -> None:
+    commandline.check_writable(args.json)
+    with commandline.lines() as progress:
+        found = inside.hosts(args.names, progress)
+    commandline.deliver(args.json, found.to_json, lambda: found)
 
 
 def _shell(args: argparse.Namespace) -> int:

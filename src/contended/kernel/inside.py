@@ -1,26 +1,35 @@
 # SPDX-License-Identifier: MIT
-"""`contended host` inside a kernel of the lab: this Python, with the modules that it takes.
+"""`contended` inside a kernel of the lab: this Python, with the modules that it takes.
 
-It says of a running kernel whether it has a bug; a kernel that has it for sure is the lab's.
+`contended host` says of a running kernel whether it has a bug; one that has it for sure is the
+lab's.
 """
 
 from __future__ import annotations
 
 import json
 import py_compile
-import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import contended
-from contended import child
+from contended import __version__, child, machine, records
 from contended.errors import ContendedError
-from contended.kernel import boot, build, guest, qemu, run, variants
-from contended.kernel.observe import CONFIG
+from contended.kernel import build, guest, qemu, source, variants
+from contended.kernel.build import Kernel
+from contended.kernel.make import Progress
+from contended.kernel.observe import CONFIG, Said, look
+from contended.records import Record
+from contended.show.table import columns
+
+SCHEMA = 1
+#: What it leaves behind, if anything: a tracing instance, a mount.
+LEFT = "ls /sys/kernel/tracing/instances; grep contended /proc/mounts; true"
 
 # What has been loaded when it is done; the controls are processes of their own.
 _LIST = """\
@@ -39,48 +48,110 @@ except SystemExit:
 found = {getattr(module, "__file__", None) for module in sys.modules.values()}
 json.dump([sorted(found - {None}), sys.path], out)
 """
-_SCRIPT = """\
-export PATH=/bin PYTHONHOME={home} PYTHONPATH={path} CONTENDED_HOME=/none HOME=/root
+# Processors that a workload would have for itself are for everybody here.
+_COMMAND = """\
 mkdir -p /mnt
-ifconfig lo up 2>/dev/null
-echo "=== begin"
-taskset ff {python} -S -m contended.cli host {slug} --json
-echo "=== end $?"
+export PYTHONHOME={home} PYTHONPATH={path} CONTENDED_HOME=/none PYTHON='taskset ff {python} -S'
+{command}
 """
 
 
-def host(slug: str, variant: variants.Variant, vcpus: int = 2) -> dict[str, Any]:
-    """What `contended host SLUG --json` says, as root, in a kernel of configuration `observe`."""
-    kernel = build.build(variant, CONFIG)
-    files, path = _python()
-    script = _SCRIPT.format(
-        home=shlex.quote(sys.base_prefix),
-        path=shlex.quote(":".join(path)),
-        python=shlex.quote(str(Path(sys.executable).resolve())),
-        slug=slug,
-    )
-    programs = [Path(sys.executable).resolve(), *(f for f in files if f.suffix == ".so")]
-    more = list(_entries(files))
-    with guest.tools_initrd(programs, script, more) as initrd:
-        report = boot.boot(
-            qemu.Boot(
-                kernel=kernel,
-                vcpus=vcpus,
-                args={"run": "shell"},
-                cmdline=variant.cmdline,
-                accel="tcg",
-                deadline_s=run.DEADLINE_S[CONFIG],
-                initrd=initrd,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What `contended host` says of a case, as root on a kernel; `left` is what it left behind."""
+
+    slug: str
+    variant: str
+    build_id: str
+    verdict: str
+    why: list[str]
+    left: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosts(Record):
+    """What it says on some kernels."""
+
+    told: list[Told]
+    linux: str
+    qemu: str
+    cpu: str
+    started: str
+    contended: str = __version__
+    commit: str | None = field(default_factory=machine.commit)
+    schema: int = SCHEMA
+
+    def __str__(self) -> str:
+        """A line for each reason."""
+        rows = [["kernel", "verdict", "because"]]
+        for one in self.told:
+            head = [f"{one.slug}/{one.variant}", one.verdict]
+            for why in one.why:
+                rows.append([*head, why])
+                head = ["", ""]
+        return columns(rows)
+
+
+def load(path: Path) -> Hosts:
+    """Read what was saved; raises ContendedError if it is nothing such."""
+    return records.load(Hosts, path, "verdicts", SCHEMA, "run it again")
+
+
+def hosts(names: Sequence[str], progress: Progress | None = None) -> Hosts:
+    """What `contended host` says of each SLUG/VARIANT's case on that kernel, built if need be."""
+    chosen = [variants.pick(name) for name in names]
+    started, origin = datetime.now(UTC).isoformat(timespec="seconds"), source.find()
+    tell, told = progress or (lambda *_: None), []
+    for variant in chosen:
+        kernel = build.build(variant, CONFIG, origin, progress)
+        tell(f"{variant}: contended host", 0, 0)
+        command = f"$PYTHON -m contended.cli host {variant.slug} --json"
+        said, left = look_with_python(kernel, [command, LEFT], cmdline=variant.cmdline)
+        try:
+            (found,) = json.loads(said.text[said.text.index("{") :])["cases"]
+        except ValueError:
+            last = (said.text.strip().splitlines() or ["nothing"])[-1]
+            raise ContendedError(f"{variant}: contended host says: {last}") from None
+        told.append(
+            Told(
+                slug=variant.slug,
+                variant=variant.name,
+                build_id=kernel.build_id,
+                verdict=found["verdict"],
+                why=found["why"],
+                left=left.text.strip(),
             )
         )
-    found = re.search(r"^=== begin\n(.*?)^=== end (\d+)$", report.console, re.M | re.S)
-    if found is None or found[2] != "0":
-        raise ContendedError(f"contended host fails in {variant}: {report.console[-500:].strip()}")
-    answer: dict[str, Any] = json.loads(found[1][found[1].index("{") :])
-    return answer
+    return Hosts(
+        told=told,
+        linux=origin.version,
+        qemu=qemu.version(),
+        cpu=machine.cpu_model(),
+        started=started,
+    )
 
 
-def _python() -> tuple[list[Path], list[str]]:
+def look_with_python(
+    kernel: Kernel, commands: Sequence[str], *, cmdline: str = "", vcpus: int = 2
+) -> list[Said]:
+    """Run commands, in which $PYTHON has this package, as root on a kernel; what they said.
+
+    Raises ContendedError if one does not end, or as `boot.boot` does.
+    """
+    files, path = _modules()
+    python = Path(sys.executable).resolve()
+    about = {
+        "home": shlex.quote(sys.base_prefix),
+        "path": shlex.quote(":".join(path)),
+        "python": str(python),
+    }
+    programs = [python, *(file for file in files if file.suffix == ".so")]
+    asked = [_COMMAND.format(command=command, **about) for command in commands]
+    more = list(_entries(files))
+    return look(kernel, asked, programs, cmdline=cmdline, vcpus=vcpus, files=more)[0]
+
+
+def _modules() -> tuple[list[Path], list[str]]:
     """The files of the modules that are loaded, and where they are looked for."""
     done = subprocess.run(
         [sys.executable, "-c", _LIST],
@@ -94,12 +165,11 @@ def _python() -> tuple[list[Path], list[str]]:
     except ValueError:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise ContendedError(f"which modules contended takes cannot be found out: {last}") from None
-    package = Path(contended.__file__).parent
-    data = (file for file in package.rglob("*") if file.suffix in (".toml", ".json"))
+    data = Path(contended.__file__).parent.rglob("*.toml")
     return sorted({*map(Path, files), *data}), [folder for folder in path if folder]
 
 
-def _entries(files: list[Path]) -> Iterator[guest.Entry]:
+def _entries(files: Sequence[Path]) -> Iterator[guest.Entry]:
     """Files for the archive; modules without their source, which would be compiled in the guest."""
     with child.scratch() as work:
         for file in files:

@@ -232,12 +232,44 @@ def observe(
     )
 
 
-def script(slug: str, pair: Pair) -> tuple[str, list[int]]:
-    """The guest's script, and the commands' numbers in its order."""
-    numbers = sorted({sign.command for sign in pair.signs})
-    there = commands(slug)
-    blocks = [_COMMAND.format(command=there[n - 1]) for n in numbers]
-    return _SCRIPT.format(load=pair.load, commands="".join(blocks)), numbers
+def look(
+    kernel: build.Kernel,
+    commands: Sequence[str],
+    programs: Sequence[Path],
+    *,
+    load: str = "sleep 1",
+    cmdline: str = "",
+    vcpus: int = 2,
+    files: Sequence[guest.Entry] = (),
+) -> tuple[list[Said], float]:
+    """Run commands on a kernel under a load; what they said, and the seconds that it took.
+
+    Raises ContendedError if the load fails or a command does not end, or as `boot.boot` does.
+    """
+    blocks = "".join(_COMMAND.format(command=command) for command in commands)
+    script = _SCRIPT.format(load=load, commands=blocks)
+    with guest.tools_initrd(programs, script, files) as initrd:
+        asked = qemu.Boot(
+            kernel=kernel,
+            vcpus=vcpus,
+            args={"run": "shell"},
+            cmdline=cmdline,
+            accel="tcg",
+            deadline_s=run.DEADLINE_S[CONFIG],
+            initrd=initrd,
+        )
+        report = boot.boot(asked)
+    name = f"{kernel.slug}/{kernel.variant}"
+    if "=== the load failed" in report.console:
+        raise ContendedError(f"{name}: the load fails: {report.console[-500:].strip()}")
+    found = re.findall(r"^=== begin\n(.*?)^=== end (\d+)$", report.console, re.M | re.S)
+    if len(found) != len(commands):
+        raise ContendedError(f"{name}: {len(found)} of {len(commands)} commands came to an end")
+    said = [
+        Said(command=command, status=int(status), text=text)
+        for command, (text, status) in zip(commands, found, strict=True)
+    ]
+    return said, report.wall_s
 
 
 def _look(
@@ -249,25 +281,11 @@ def _look(
     variant: variants.Variant,
     programs: Sequence[Path],
 ) -> Observed:
-    text, numbers = script(slug, pair)
     cmdline = " ".join(filter(None, (variant.cmdline, pair.cmdline if side == "sick" else "")))
-    with guest.tools_initrd(programs, text) as initrd:
-        asked = qemu.Boot(
-            kernel=kernel,
-            vcpus=pair.vcpus,
-            args={"run": "shell"},
-            cmdline=cmdline,
-            accel="tcg",
-            deadline_s=run.DEADLINE_S[CONFIG],
-            initrd=initrd,
-        )
-        report = boot.boot(asked)
-    if "=== the load failed" in report.console:
-        raise ContendedError(f"{variant}: the load fails: {report.console[-500:].strip()}")
-    found = re.findall(r"^=== begin\n(.*?)^=== end (\d+)$", report.console, re.M | re.S)
-    if len(found) != len(numbers):
-        raise ContendedError(f"{variant}: {len(found)} of {len(numbers)} commands came to an end")
-    there = commands(slug)
+    there = dict(enumerate(commands(slug), 1))
+    numbers = sorted({sign.command for sign in pair.signs})
+    asked = [there[number] for number in numbers]
+    said, wall_s = look(kernel, asked, programs, load=pair.load, cmdline=cmdline, vcpus=pair.vcpus)
     return Observed(
         slug=slug,
         pair=index,
@@ -275,11 +293,8 @@ def _look(
         variant=variant.name,
         cmdline=cmdline,
         build_id=kernel.build_id,
-        wall_s=report.wall_s,
-        said={
-            n: Said(command=there[n - 1], status=int(status), text=words)
-            for n, (words, status) in zip(numbers, found, strict=True)
-        },
+        wall_s=wall_s,
+        said=dict(zip(numbers, said, strict=True)),
     )
 
 
