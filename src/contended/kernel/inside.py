@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import contended
@@ -138,7 +139,7 @@ def look_with_python(
 
     Raises ContendedError if one does not end, or as `boot.boot` does.
     """
-    files, path = _modules()
+    files, path, more = _modules()
     python = Path(sys.executable).resolve()
     about = {
         "home": shlex.quote(sys.base_prefix),
@@ -147,12 +148,12 @@ def look_with_python(
     }
     programs = [python, *(file for file in files if file.suffix == ".so")]
     asked = [_COMMAND.format(command=command, **about) for command in commands]
-    more = list(_entries(files))
     return look(kernel, asked, programs, cmdline=cmdline, vcpus=vcpus, files=more)[0]
 
 
-def _modules() -> tuple[list[Path], list[str]]:
-    """The files of the modules that are loaded, and where they are looked for."""
+@cache
+def _modules() -> tuple[list[Path], list[str], list[guest.Entry]]:
+    """The files of the modules that are loaded, where they are looked for, and those to pack."""
     done = subprocess.run(
         [sys.executable, "-c", _LIST],
         capture_output=True,
@@ -166,7 +167,8 @@ def _modules() -> tuple[list[Path], list[str]]:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise ContendedError(f"which modules contended takes cannot be found out: {last}") from None
     data = Path(contended.__file__).parent.rglob("*.toml")
-    return sorted({*map(Path, files), *data}), [folder for folder in path if folder]
+    found = sorted({*map(Path, files), *data})
+    return found, [folder for folder in path if folder], list(_entries(found))
 
 
 def _entries(files: Sequence[Path]) -> Iterator[guest.Entry]:
