@@ -18,8 +18,9 @@ ENDED = """\
 sleep 1000 | $PYTHON -m contended.measure.tracing $$ path_mount >/tmp/counting &
 while ! grep -q '{}' /tmp/counting; do sleep 0.2; done
 ls /sys/kernel/tracing/instances
-pkill -TERM -f contended.measure.tracing
-while pgrep -f contended.measure.tracing >/dev/null; do sleep 0.2; done
+pid=$(ls /sys/kernel/tracing/instances | cut -d- -f2)
+kill -TERM $pid
+while [ -e /proc/$pid ]; do sleep 0.2; done
 echo "left: $(ls /sys/kernel/tracing/instances)"
 """
 
