@@ -57,7 +57,10 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 LONG = {"batch", "built", "kernel", "later", "origin"}
 """Fixtures that take minutes: kernels of the lab, all attacks on the grader."""
 
-KERNELS = ("kernel/test_real_kernels.py", "course/test_patches.py", "course/test_labs.py")
+KERNELS = (
+    *("kernel/test_real_kernels.py", "kernel/test_observe.py"),
+    *("course/test_patches.py", "course/test_labs.py"),
+)
 """What builds many kernels, or looks at which there are: one after the other, and in this order."""
 LIVE = "the book, run here"
 BEGUN_FIRST = (

@@ -134,7 +134,7 @@ def named(system: packages.System) -> dict[str, str]:
         ("debian 12", set()),
         ("debian 13", {"linux-source-6.1"}),
         ("debian", {"linux-source-6.1"}),
-        ("ubuntu 24.04", {"linux-source-6.1", "chromium"}),
+        ("ubuntu 24.04", {"linux-source-6.1", "chromium", "linux-perf"}),
     ],
 )
 def test_without_lists_what_is_known_is_named(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * shell.c - busybox's shell on the console; it is in the initramfs if a reader
- * asked for a shell.
+ * asked for a shell, and runs a script if there is one beside it.
  */
 #include "shell.h"
 
@@ -9,12 +9,14 @@
 #include <sys/ioctl.h>
 #include <sys/reboot.h>
 #include <sys/wait.h>
+#include <termios.h>
 
 #include "guest.h"
 #include "sys.h"
 
 #define CONSOLE "/dev/ttyS0"
 #define SHELL "/bin/sh"
+#define SCRIPT "/script"
 
 /* In a session of its own with the console, so that Ctrl-C is for it. */
 static void take_console(void)
@@ -42,6 +44,7 @@ static void end(int signal)
 void shell(void)
 {
 	pid_t pid, ended;
+	int fd;
 
 	signal(SIGTERM, end);
 	signal(SIGUSR1, end);
@@ -50,7 +53,7 @@ void shell(void)
 	pid = fork();
 	if (!pid) {
 		take_console();
-		execl(SHELL, "sh", NULL);
+		execl(SHELL, "sh", access(SCRIPT, R_OK) ? NULL : SCRIPT, NULL);
 		printf("%s: %s\n", SHELL, strerror(errno));
 		_exit(1);
 	}
@@ -58,4 +61,10 @@ void shell(void)
 	do {
 		ended = waitpid(-1, NULL, 0);
 	} while (ended != pid && (ended > 0 || errno == EINTR));
+	/* What it has said last is heard before the machine ends. */
+	fd = open(CONSOLE, O_RDWR | O_NOCTTY);
+	if (fd >= 0) {
+		tcdrain(fd);
+		close(fd);
+	}
 }

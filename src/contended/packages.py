@@ -114,22 +114,30 @@ PACKAGES = (
             ("test", "labs"), False, command="bwrap"),
     Package("busybox-static", "the shell in a kernel (without it: no shell there)", ("kernels",),
             False, file="/bin/busybox"),
+    Package("bpftrace", "runs the field guide's commands in a kernel (without it: skipped)",
+            ("test",), False, command="bpftrace"),
+    Package("dwarves", "describes a kernel's types, for bpftrace and pahole (without it: skipped)",
+            ("test",), False, command="pahole"),
+    Package("linux-perf", "runs the field guide's commands in a kernel (without it: skipped)",
+            ("test",), False, command="perf", releases=("debian",),
+            elsewhere="Ubuntu has one for each kernel: apt-get install linux-tools-generic"),
 )  # fmt: skip
 
 _SAME = ["bc", "bison", "bubblewrap", "ca-certificates", "chromium", "flex", "gcc", "git", "make"]
-_SAME += ["patch", "perl", "qemu-user"]
+_SAME += ["patch", "perl", "qemu-user", "bpftrace"]
 ELSEWHERE = {
     "dnf": dict.fromkeys(_SAME) | {
         "libc6-dev": "glibc-devel", "gnupg": "gnupg2", "liburcu-dev": "userspace-rcu-devel",
         "python3-venv": "python3-libs", "libelf-dev": "elfutils-libelf-devel", "xz-utils": "xz",
         "qemu-system-x86": "qemu-system-x86-core", "busybox-static": "busybox",
-        "gcc-aarch64-linux-gnu": None,
+        "gcc-aarch64-linux-gnu": None, "dwarves": None, "linux-perf": "perf",
     },
     "pacman": dict.fromkeys(_SAME) | {
         "libc6-dev": "glibc", "gnupg": "gnupg", "liburcu-dev": "liburcu", "python3-venv": "python",
         "libelf-dev": "libelf", "xz-utils": "xz", "qemu-system-x86": "qemu-system-x86",
         "busybox-static": "busybox", "gcc-aarch64-linux-gnu": "aarch64-linux-gnu-gcc",
-        "libc6-dev-arm64-cross": "aarch64-linux-gnu-glibc",
+        "libc6-dev-arm64-cross": "aarch64-linux-gnu-glibc", "dwarves": "pahole",
+        "linux-perf": "perf",
     },
 }  # fmt: skip
 """By package manager, what Fedora and Arch call Debian's packages; None: the same."""

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,8 @@ from support import CPUS, PROVENANCE, Cli, one_line, sample
 from contended import machine, register
 from contended.cases import host, study
 from contended.cases.host import Finding, Host, Seen, find
-from contended.measure import results, today
+from contended.kernel import observe
+from contended.measure import results, today, tracing
 from contended.measure.btf import Btf
 from contended.measure.results import Measurement, Sample
 from contended.measure.runner import RunFailed
@@ -74,6 +78,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("degrade", "walks", "roots", "overlays", "umount_latency", "bind_cost", "mountinfo")
     for name in (*names, "crossing"):
         monkeypatch.setattr(today, name, unasked)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
 
 def verdict(slug: str, of: Running) -> Finding:
@@ -346,3 +351,66 @@ def test_a_wrong_slug_is_one_line(cli: Cli) -> None:
     assert done.returncode == 2
     assert "no case 'mount-hsah'" in one_line(done.stderr)
     assert not done.stdout
+
+
+# --- what root counts ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("calls", "of", "expected", "said"),
+    [
+        (1900, 1000, HAS, "counted as root: 1.9 calls of __legitimize_path for each of"),
+        (1005, 1000, CANNOT, "(1005 and 1000); with the bug 1.6 or more, without it 1.2 or fewer"),
+        (1400, 1000, UNKNOWN, "counted as root: 1.4 calls"),
+        (10, 0, UNKNOWN, "as root: try_to_unlazy was not called"),
+        (None, 0, UNKNOWN, "as root: calls cannot be counted: made up"),
+    ],
+)
+def test_a_count_decides_before_a_control(
+    calls: int | None,
+    of: int,
+    expected: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[int] = []
+
+    @contextmanager
+    def counting(functions: tuple[str, str]) -> Iterator[dict[str, int]]:
+        if calls is None:
+            raise tracing.NotCounted("calls cannot be counted: made up")
+        found: dict[str, int] = {}
+        yield found
+        assert done == [1], "the operation was carried out while it was counted"
+        found.update(zip(functions, (calls, of), strict=True))
+
+    monkeypatch.setattr(tracing, "counting", counting)
+
+    def roots(processes: list[int], **more: int) -> Measurement:
+        if not more:
+            raise today.NotAllowed("not in this test")
+        done.extend(processes)
+        return measured({"open-one-root": rates(1.0)})
+
+    monkeypatch.setattr(today, "roots", roots)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    found = verdict("open-creat-unlazy", kernel(tmp_path, functions=("path_openat",)))
+    assert found.verdict == expected
+    assert any(said in why for why in found.why), found.why
+
+
+def test_who_is_not_root_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    found = verdict("open-creat-unlazy", kernel(tmp_path, functions=("path_openat",)))
+    assert not any("as root" in why for why in found.why)
+
+
+def test_the_bounds_are_on_either_side_of_the_field_guides() -> None:
+    """What tells two kernels of the lab apart does so here: other calls are counted as well."""
+    for slug, pairs in observe.watched().items():
+        of = study(slug).host
+        if of and of.traced:
+            (sign,) = pairs[0].signs
+            assert sign.metric == f"ratio({of.traced.calls}, {of.traced.per})"
+            assert sign.healthy <= of.traced.healthy < of.traced.sick <= sign.sick

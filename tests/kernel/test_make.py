@@ -108,7 +108,7 @@ def test_nothing_of_the_caller_gets_into_a_build(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("name", ["base", "users", "debug", "up"])
+@pytest.mark.parametrize("name", variants.CONFIGS)
 def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path) -> None:
     """`make.configure` itself checks every option against the real kconfig."""
     source = toy.real()
@@ -118,6 +118,7 @@ def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path
     assert ("CONFIG_PROVE_RCU=y" in text) == (name in ("debug", "up"))
     assert ("CONFIG_DEBUG_INFO=y" in text) == (name in variants.WITH_DWARF)
     assert ("CONFIG_FUNCTION_PROFILER=y" in text) == (name in variants.WITH_DWARF)
+    assert ("CONFIG_KPROBES=y" in text) == (name == "observe")
     for option in ("CONFIG_USER_NS=y", "CONFIG_KEYS=y"):
         assert (option in text) == (name == "users")
 

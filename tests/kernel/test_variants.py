@@ -194,7 +194,7 @@ def test_without_patches(home: Path) -> None:
         ("ops = 300", 'ops = "a b"', "runs.opens.args.ops: 'a b' is no text without blanks"),
         ("ops = 300", '"o.p" = 1', "'o.p' is no parameter's name"),
         ('["lockref_get_not_dead"]', '["a,b"]', "runs.opens.calls.0: 'a,b' is no function's name"),
-        ('config = "up"', 'config = "fast"', "config: Input should be 'base', 'users', 'debug' or"),
+        ('config = "up"', 'config = "fast"', "Input should be 'base', 'users', 'debug', 'up' or"),
         ("vcpus = 1", "vcpus = 129", "runs.umounts.vcpus: Input should be less than"),
         ("vcpus = 1", "vcpus = -1", "runs.umounts.vcpus: Input should be greater"),
         ("vcpus = 1", "vcpus = 0", "runs.umounts.icount needs vcpus = 1"),

@@ -7,14 +7,15 @@ back into it says so itself, whatever its release. Each case's module has its ow
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
 from contended import machine, stats
 from contended.errors import ContendedError
-from contended.measure import TooFewCpus, today
+from contended.measure import TooFewCpus, today, tracing
 from contended.measure.results import Measurement, number
 from contended.measure.runner import RunFailed
 from contended.measure.running import Running, version
@@ -36,16 +37,32 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """What root can count: calls of a function for each of another while something is done.
+
+    From `sick` on the bug is there, up to `healthy` it is not. `operation` takes a second or less.
+    """
+
+    calls: str
+    per: str
+    operation: Callable[[Running], object]
+    sick: float
+    healthy: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """How to find a case on a running kernel.
 
-    `command` would tell as root. `size` says from what size or number of CPUs on one feels it; by
-    default that is how many workers the reports had. `fixed` is whether there is a release with it.
+    `command` would tell as root; `traced` is what is counted if we are root. `size` says from what
+    size or number of CPUs on one feels it; by default that is how many workers the reports had.
+    `fixed` is whether there is a release with it.
     """
 
     command: str
     structure: Callable[[Running], Seen] | None = None
     control: Callable[[Running], Seen] | None = None
+    traced: Traced | None = None
     size: str = ""
     fixed: bool = True
 
@@ -72,6 +89,8 @@ def find(case: Case, host: Host | None, kernel: Running, *, controls: bool = Tru
     else:
         if host.structure:
             seen.append(host.structure(kernel))
+        if host.traced and controls and os.geteuid() == 0:
+            seen.append(_controlled(partial(counted, host.traced), kernel))
         if host.control and controls:
             seen.append(_controlled(host.control, kernel))
         if host.fixed:
@@ -99,6 +118,26 @@ def _controlled(control: Callable[[Running], Seen], kernel: Running) -> Seen:
         return Seen(None, f"the control was not run: {refused}")
     except ContendedError as error:
         return Seen(None, f"the control failed: {error}")
+
+
+def counted(traced: Traced, kernel: Running) -> Seen:
+    """What root counts; raises ContendedError where that is refused."""
+    try:
+        with tracing.counting((traced.calls, traced.per)) as calls:
+            traced.operation(kernel)
+    except tracing.NotCounted as refused:
+        return Seen(None, f"as root: {refused}")
+    made, whole = calls[traced.calls], calls[traced.per]
+    if not whole:
+        return Seen(None, f"as root: {traced.per} was not called")
+    each = made / whole
+    has = True if each >= traced.sick else False if each <= traced.healthy else None
+    return Seen(
+        has,
+        f"counted as root: {number(each, 3)} calls of {traced.calls} for each of {traced.per} "
+        f"({made} and {whole}); with the bug {number(traced.sick)} or more, without it "
+        f"{number(traced.healthy)} or fewer",
+    )
 
 
 def released(case: Case, kernel: Running) -> Seen:

@@ -304,7 +304,8 @@ _HOST = Host(
     control=lambda _: slower(
         today.degrade(), "after", "stat of one file after its directory was listed", "before"
     ),
-    command="sudo perf lock contention -ab -Y spinlock -- sleep 10",
+    command="sudo bpftrace -e 'tracepoint:lock:contention_begin { @[kstack(6)] = count(); } "
+    "interval:s:10 { exit(); }'",
     fixed=False,
 )
 STUDY = Study(

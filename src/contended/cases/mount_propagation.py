@@ -3,7 +3,8 @@
 
 from contended.cases import ONLY_STEPS, Study
 from contended.cases.evidence import Evidence, RunProbe, count, lab
-from contended.cases.host import Host, Seen, binds
+from contended.cases.host import Host, Seen, Traced, binds
+from contended.measure import today
 from contended.measure.running import Running
 
 _WASTED, _FREED = "copies wasted, 4000 binds", "mounts freed again, 1000 binds"
@@ -27,9 +28,15 @@ def _control(_: Running) -> Seen:
 
 _HOST = Host(
     control=_control,
-    command="sudo bpftrace -e 'kprobe:propagate_mnt { @at[tid] = nsecs; } "
-    "kretprobe:propagate_mnt /@at[tid]/ { @us = hist((nsecs - @at[tid]) / 1000); "
-    "delete(@at[tid]); }'",
+    traced=Traced(
+        calls="clone_mnt",
+        per="path_mount",
+        operation=lambda _: today.bind_cost([250], repeats=1),
+        sick=50,
+        healthy=2,
+    ),
+    command="sudo bpftrace -e 'kprobe:path_mount, kprobe:clone_mnt { @[func] = count(); } "
+    "interval:s:10 { exit(); }'",
     size="grows with the square of the mounts in a peer group, on one CPU as on many",
 )
 STUDY = Study(

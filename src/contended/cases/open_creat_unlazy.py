@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contended import register
 from contended.cases import Study, timed
 from contended.cases.evidence import Evidence, RunProbe, count, lab, ratio
-from contended.cases.host import Host, Seen, crowd, slower
+from contended.cases.host import Host, Seen, Traced, crowd, slower
 from contended.measure import today
 from contended.measure.running import Running
 from contended.register import Case
@@ -131,8 +131,15 @@ _HOST = Host(
         "open with O_CREAT below one root for all",
         "below a root for each",
     ),
-    command="sudo bpftrace -e 'kprobe:try_to_unlazy { @[kstack(3)] = count(); } "
-    "interval:s:10 { exit(); }'",
+    traced=Traced(
+        calls="__legitimize_path",
+        per="try_to_unlazy",
+        operation=lambda _: today.roots([1], repeats=1),
+        sick=1.6,  # and not 2, since opens without O_CREAT are counted as well
+        healthy=1.2,
+    ),
+    command="sudo bpftrace -e 'kprobe:try_to_unlazy, kprobe:__legitimize_path "
+    "{ @[func] = count(); } interval:s:10 { exit(); }'",
 )
 STUDY = Study(
     host=_HOST,

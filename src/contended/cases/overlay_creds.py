@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from contended.cases import Study, timed
 from contended.cases.evidence import Evidence, RunProbe, lab, ratio
-from contended.cases.host import Host, Seen, crowd, slower
+from contended.cases.host import Host, Seen, Traced, crowd, slower
 from contended.measure import today
+from contended.measure.results import Measurement
 from contended.measure.running import Running
 from contended.register import Case
 from contended.simulate import machines
@@ -172,11 +173,15 @@ def _structure(kernel: Running) -> Seen:
     return Seen(None, "override_creds is, or may be, a function: it may take references")
 
 
-def _control(kernel: Running) -> Seen:
+def _accesses(kernel: Running, processes: int, **more: int) -> Measurement:
     if "overlay" not in kernel.file_systems:
         # mounting one would have the kernel load the module, and that is a change
-        return Seen(None, "the control was not run: overlayfs is not loaded (modprobe overlay)")
-    seen = today.overlays([crowd()])
+        raise today.NotAllowed("overlayfs is not loaded (modprobe overlay)")
+    return today.overlays([processes], **more)
+
+
+def _control(kernel: Running) -> Seen:
+    seen = _accesses(kernel, crowd())
     return slower(
         seen, "access-overlay", "access to own files on one overlay", "on an overlay each"
     )
@@ -185,8 +190,15 @@ def _control(kernel: Running) -> Seen:
 _HOST = Host(
     structure=_structure,
     control=_control,
-    command="sudo bpftrace -e 'kprobe:override_creds { @[comm] = count(); } "
-    "interval:s:10 { exit(); }'",
+    traced=Traced(
+        calls="override_creds",
+        per="ovl_permission",
+        operation=lambda kernel: _accesses(kernel, 1, repeats=1),
+        sick=1.4,
+        healthy=0.6,
+    ),
+    command="sudo bpftrace -e 'kprobe:override_creds, kprobe:ovl_permission "
+    "{ @[func] = count(); } interval:s:10 { exit(); }'",
 )
 STUDY = Study(
     host=_HOST,

@@ -30,8 +30,8 @@ def _control(_: Running) -> Seen:
 _HOST = Host(
     structure=_structure,
     control=_control,
-    command="sudo perf record -a -e cycles:k -- sleep 10 && "
-    "sudo perf report --stdio --symbol-filter=pcpu_alloc_area",
+    command="sudo perf record -a -e cpu-clock:k -- sleep 10 && "
+    "sudo perf report --stdio --sort symbol",
     size="grows with what is allocated, on one CPU as on many",
 )
 STUDY = Study(

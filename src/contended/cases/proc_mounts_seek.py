@@ -48,8 +48,9 @@ def _control(_: Running) -> Seen:
 _HOST = Host(
     structure=_structure,
     control=_control,
-    command="sudo bpftrace -e 'kprobe:m_start { @at[tid] = nsecs; } "
-    "kretprobe:m_start /@at[tid]/ { @ns = hist(nsecs - @at[tid]); delete(@at[tid]); }'",
+    command="sudo bpftrace -e 'kprobe:seq_read_iter { @at[tid] = nsecs; } kretprobe:seq_read_iter "
+    "/@at[tid]/ { @ns[comm] = hist(nsecs - @at[tid]); delete(@at[tid]); } "
+    "interval:s:10 { clear(@at); exit(); }'",
     size="grows with the square of the mounts, on one CPU as on many",
 )
 STUDY = Study(

@@ -126,9 +126,10 @@ def _control(kernel: Running) -> Seen:
 
 _HOST = Host(
     control=_control,
-    command="sudo bpftrace -e 'kprobe:synchronize_rcu* { @at[tid] = nsecs; } "
-    "kretprobe:synchronize_rcu* /@at[tid]/ { @us = hist((nsecs - @at[tid]) / 1000); "
-    "delete(@at[tid]); }'",
+    command="sudo bpftrace -e 'kprobe:synchronize_rcu, kprobe:synchronize_rcu_expedited "
+    "{ @at[tid] = nsecs; } kretprobe:synchronize_rcu, kretprobe:synchronize_rcu_expedited "
+    "/@at[tid]/ { @us[comm] = hist((nsecs - @at[tid]) / 1000); delete(@at[tid]); } "
+    "interval:s:10 { clear(@at); exit(); }'",
     size="two CPUs or more; each umount by itself, and most where grace periods are long",
     fixed=False,
 )

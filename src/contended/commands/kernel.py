@@ -22,7 +22,9 @@ from contended.kernel import (
     fetch,
     health,
     history,
+    inside,
     ktap,
+    observe,
     qemu,
     releases,
     run,
@@ -100,6 +102,17 @@ def fill(parser: argparse.ArgumentParser) -> None:
     known = f"of {', '.join(releases.names())}; default: those whose kernel is built"
     add("--releases", type=commandline.names, metavar="X.Y,Z.W", help=known)
     add("--json", type=Path, metavar="FILE|-", help="write the counts as JSON")
+    about = """Run the commands of docs/host.md, "Seen on a server", on kernels with the bug and
+        without it, under a load that shows it. The exit status is 0 only if each command told its
+        kernel for what it is. Needs bpftrace, perf and pahole."""
+    add = command("observe", _observe, "do the field guide's commands tell kernels apart?", about)
+    add("slugs", nargs="*", metavar="SLUG", help="default: all nine")
+    add("--json", type=Path, metavar="FILE|-", help="write what they said as JSON")
+    about = """Boot kernels, and have `contended host` say as root what they are: it has to name the
+        bug where the lab put it, or left it."""
+    add = command("host", _host, "what contended host says on kernels of the lab", about)
+    add("names", nargs="+", metavar="SLUG/VARIANT")
+    add("--json", type=Path, metavar="FILE|-", help="write the verdicts as JSON")
     add = command("shell", _shell, "a shell in a patched kernel")
     add("name", metavar="SLUG/VARIANT")
     add("--vcpus", type=int, default=2, metavar="N", help="default: 2")
@@ -237,6 +250,21 @@ def _history(args: argparse.Namespace) -> int:
         some = ",".join(sorted(missing, key=releases.names().index))
         mention(f"not built here: {some}; contended kernel history --releases {some} builds them")
     return 0 if all(one.agrees for one in found.seen) else 1
+
+
+def _observe(args: argparse.Namespace) -> int:
+    commandline.check_writable(args.json)
+    with commandline.lines() as progress:
+        found = observe.observe(args.slugs, progress=progress)
+    commandline.deliver(args.json, found.to_json, lambda: found)
+    return 0 if found.held else 1
+
+
+def _host(args: argparse.Namespace) -> None:
+    commandline.check_writable(args.json)
+    with commandline.lines() as progress:
+        found = inside.hosts(args.names, progress)
+    commandline.deliver(args.json, found.to_json, lambda: found)
 
 
 def _shell(args: argparse.Namespace) -> int:

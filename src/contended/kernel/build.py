@@ -39,7 +39,7 @@ RECIPE = 1  #: Raised when kernels must be built anew although nothing of them c
 BASE_BYTES = {**dict.fromkeys(WITH_DWARF, 1_200_000_000), "debug": 400_000_000, "up": 400_000_000}
 VARIANT_BYTES = 400_000_000
 #: About how many objects a configuration has, for the progress shown and for nothing else.
-OBJECTS = {"base": 760, "users": 780, "debug": 720, "up": 690}
+OBJECTS = {"base": 760, "users": 780, "debug": 720, "up": 690, "observe": 800}
 _LINE = 64  # bytes of a cache line
 # Linked at the end of every build, so a snapshot does without them.
 _LINKED = (
@@ -130,7 +130,10 @@ def build(
     digest = digest_of(source, variant.patches, config)
     if kernel := _found(variant, config, digest):
         return kernel
-    if missing := [package.name for package in tools() if not package.there()]:
+    missing = [package.name for package in tools() if not package.there()]
+    if "DEBUG_INFO_BTF" in make.options(config, source.version) and not shutil.which("pahole"):
+        missing.append("dwarves")
+    if missing:
         raise ContendedError(f"building a kernel needs: apt-get install {' '.join(missing)}")
     with sources.lock(source, report) as lock:
         if not _found(variant, config, digest):

@@ -2,6 +2,7 @@
 """The guest's whole world: one static program, compiled from `csrc/guest`, in an initramfs.
 
 It is a function of what went into it, byte for byte, so a digest of that is its name in the cache.
+For who looks at a kernel from outside there are busybox and programs of this system beside it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from contended import cc, child, tree
@@ -24,6 +26,7 @@ _STATIC = " (the static C library is missing: apt-get install libc6-dev)"
 BUSYBOX = ("/bin/busybox", "/usr/bin/busybox", "/bin/busybox.static")
 #: Modes, as stat(2) has them, of what everybody may enter, execute and follow.
 FOLDER, PROGRAM, LINK = 0o040755, 0o100755, 0o120777
+Entry = tuple[str, int, bytes]  #: A name without its first slash, a mode, and what is in it.
 
 
 def initrd() -> Path:
@@ -36,6 +39,34 @@ def shell_initrd() -> Path:
     return _packed(find_busybox())
 
 
+@contextmanager
+def tools_initrd(
+    programs: Sequence[Path], script: str, more: Sequence[Entry] = ()
+) -> Iterator[Path]:
+    """That with programs of this system, their libraries, and a shell's script as `/script`.
+
+    The programs are some hundred megabytes, kept in the cache; the script, and `more` files, are of
+    one boot. Nothing is compressed, since an emulated machine copies faster than it unpacks.
+    """
+    tools = _packed(find_busybox(), programs)
+    try:
+        with child.scratch(tools.parent) as work:
+            file = work / "tools.cpio"
+            shutil.copyfile(tools, file)
+            with file.open("ab") as stream:  # the kernel unpacks one archive after the other
+                stream.write(archive(_with_folders([*more, ("script", PROGRAM, script.encode())])))
+            yield file
+    except OSError as error:
+        raise ContendedError(f"cannot write to {tools.parent}: {error.strerror}") from error
+
+
+def libraries(program: Path) -> list[Path]:
+    """What the loader maps for a program, and the loader, as ldd(1) lists them."""
+    said = store.ask(["ldd", program]).stdout
+    found = re.findall(r"(?:=>\s+|^\s+)(/\S+) \(0x", said, re.M)
+    return [Path(os.path.normpath(each)) for each in found]
+
+
 def find_busybox() -> Path:
     """A statically linked busybox; raises ContendedError if there is none."""
     wanted = [os.environ.get("CONTENDED_BUSYBOX", ""), *BUSYBOX, shutil.which("busybox") or ""]
@@ -45,8 +76,13 @@ def find_busybox() -> Path:
     raise ContendedError("a shell in the guest needs busybox: apt-get install busybox-static")
 
 
-def packed(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
-    """Names, modes and contents (of a link: its target) as a compressed cpio archive.
+def packed(entries: Iterable[Entry]) -> bytes:
+    """The archive of these, compressed."""
+    return gzip.compress(archive(entries), 9, mtime=0)
+
+
+def archive(entries: Iterable[Entry]) -> bytes:
+    """Names, modes and contents (of a link: its target) as a cpio archive.
 
     Writing the "newc" format, here without times and owners, is simpler than to have cpio(1) do it,
     whose archives hold the inode numbers of a temporary folder and so differ each time.
@@ -59,10 +95,10 @@ def packed(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
         fields = (inode, mode, 0, 0, links, 0, len(content), 0, 0, 0, 0, len(name), 0)
         for part in (b"070701" + b"".join(b"%08X" % field for field in fields) + name, content):
             parts.append(part + b"\0" * (-len(part) % 4))
-    return gzip.compress(b"".join(parts), 9, mtime=0)
+    return b"".join(parts)
 
 
-def _packed(busybox: Path | None) -> Path:
+def _packed(busybox: Path | None, programs: Sequence[Path] = ()) -> Path:
     place = tree.home() / "csrc" / "guest"
     sources = sorted([*place.glob("*.c"), *place.glob("*.h")])
     if not sources:
@@ -73,24 +109,39 @@ def _packed(busybox: Path | None) -> Path:
         if re.search(r"cannot find -l|error:.*stdio\.h", error.output):
             raise cc.CompileError(_WHAT, error.output, _STATIC) from None
         raise
-    name = "lab"
+    name, more = "lab.cpio.gz", list[Entry]()
     if busybox is not None:
-        name = f"shell-{hashlib.sha256(busybox.read_bytes()).hexdigest()[:32]}"
-    file = program.parent / f"{name}.cpio.gz"
+        files = {file for each in programs for file in (each, *libraries(each))}
+        read = ((str(file)[1:], PROGRAM, file.read_bytes()) for file in sorted(files))
+        more = _with_commands(busybox) + _with_folders(read)
+        digest = hashlib.sha256()
+        for entry in more:
+            digest.update(repr(entry[:2]).encode() + entry[2])
+        kind, end = ("tools", "cpio") if programs else ("shell", "cpio.gz")
+        name = f"{kind}-{digest.hexdigest()[:32]}.{end}"
+    file = program.parent / name
     if file.exists():
         return file
     try:
         with child.scratch(file.parent) as work:
             made = work / file.name
-            more = _with_commands(busybox) if busybox else []
-            made.write_bytes(packed([("init", PROGRAM, program.read_bytes()), *more]))
+            pack = archive if programs else packed
+            made.write_bytes(pack([("init", PROGRAM, program.read_bytes()), *more]))
             made.replace(file)  # the rename publishes it: nobody ever boots half an archive
     except OSError as error:
         raise ContendedError(f"cannot write {file}: {error.strerror}") from error
     return file
 
 
-def _with_commands(busybox: Path) -> list[tuple[str, int, bytes]]:
+def _with_folders(entries: Iterable[Entry]) -> list[Entry]:
+    """After the folders that they are in, but for those that are there already."""
+    entries = list(entries)
+    folders = {folder for name, *_ in entries for folder in Path(name).parents}
+    made = [(str(each), FOLDER, b"") for each in sorted(folders - {Path(), Path("bin")})]
+    return [*made, *entries]
+
+
+def _with_commands(busybox: Path) -> list[Entry]:
     said = store.ask([busybox, "--list"], env=None).stdout
     commands = {name for name in said.split() if re.fullmatch(r"[\w.\[-]+", name)} - {"busybox"}
     return [

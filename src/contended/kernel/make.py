@@ -39,6 +39,7 @@ _LAYERS = {
     "users": ("base", "users"),
     "debug": ("base", "debug"),
     "up": ("base", "debug", "up"),
+    "observe": ("base", "observe"),
 }
 _MEDDLING = re.compile(
     r"(MAKE|MAKEFLAGS|MFLAGS|GNUMAKEFLAGS|MAKELEVEL|MAKEFILES|MAKEOVERRIDES|ARCH|CROSS_COMPILE"

@@ -17,9 +17,9 @@ from pydantic import AfterValidator, Field, FiniteFloat
 from contended import records, tree
 from contended.errors import ContendedError, UsageError
 
-Config = Literal["base", "users", "debug", "up"]
+Config = Literal["base", "users", "debug", "up", "observe"]
 CONFIGS = get_args(Config)
-WITH_DWARF = ("base", "users")  #: What a layout, and the profiler, must have.
+WITH_DWARF = ("base", "users", "observe")  #: What a layout, and the profiler, must have.
 MAX_VCPUS = 128  #: What the kernels are configured for.
 _T = TypeVar("_T")
 _TIME = re.compile(r"\b(latency_us|ns_per_op)\b")
