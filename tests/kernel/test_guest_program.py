@@ -86,7 +86,7 @@ def error_of(command: list[str], *arguments: str) -> str:
         (["stat", "ops=5", "ops=6"], ["ops", "twice"]),
         (["stat", "procs=0"], ["procs=0"]),
         (["binds", "sizes=1+"], ["sizes=1+", "+ between"]),
-        (["binds", "sizes=" + "+".join(["1"] * 17)], ["up to 16"]),
+        (["binds", "sizes=" + "+".join(["1"] * 129)], ["up to 128"]),
         (["binds", "shared=2"], ["shared=2", "0 to 1"]),
         (["c2c-validate", "kind=ping"], ["kind=ping", "padded|unpadded"]),
         (["umount", "procs=2"], ["umount", "one process"]),

@@ -20,6 +20,7 @@ from contended.kernel import (
     build,
     clock,
     fetch,
+    fuzz,
     health,
     history,
     ktap,
@@ -28,6 +29,7 @@ from contended.kernel import (
     run,
     source,
     store,
+    suite,
     variants,
 )
 from contended.kernel.releases import BOOK
@@ -98,6 +100,19 @@ def fill(parser: argparse.ArgumentParser) -> None:
     known = f"of {', '.join(releases.names())}; default: those whose kernel is built"
     add("--releases", type=commandline.names, metavar="X.Y,Z.W", help=known)
     add("--json", type=Path, metavar="FILE|-", help="write the counts as JSON")
+    about = """Run the smoke set, and random file-system operations from a seed, on several kernels.
+        They must give the same as the first; where one does not, the operations are cut down to
+        the few that show it. The exit status is 0 only if there is no finding."""
+    add = command("suite", _suite, "compare kernels by tests that nobody wrote for them", about)
+    known = f"the first is the reference; default: {','.join(suite.DEFAULT)}"
+    add("--variants", type=commandline.names, metavar="SLUG/A,SLUG/B", help=known)
+    known = f"of {', '.join(suite.CONFIGS)}; default: base"
+    add("--config", type=commandline.names, default=["base"], metavar="A,B", help=known)
+    add("--seed", type=int, default=1, metavar="N", help="what the operations are drawn from")
+    add("--ops", type=int, default=fuzz.OPS, metavar="N", help=f"default: {fuzz.OPS}")
+    add("--repeats", type=int, default=1, metavar="K", help="boots of the smoke set; default: 1")
+    add("--json", type=Path, metavar="FILE|-", help="write the result as JSON")
+    add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
     add = command("shell", _shell, "a shell in a patched kernel")
     add("name", metavar="SLUG/VARIANT")
     add("--vcpus", type=int, default=2, metavar="N", help="default: 2")
@@ -234,6 +249,17 @@ def _history(args: argparse.Namespace) -> int:
         some = ",".join(sorted(missing, key=releases.names().index))
         mention(f"not built here: {some}; contended kernel history --releases {some} builds them")
     return 0 if all(one.agrees for one in found.seen) else 1
+
+
+def _suite(args: argparse.Namespace) -> int:
+    names = args.variants or list(suite.DEFAULT)
+    suite.check(names, args.config, args.seed, args.ops, args.repeats)
+    commandline.check_writable(args.json)
+    chosen = options(args, "seed", "ops", "repeats")
+    with commandline.lines() as progress:
+        found = suite.suite(names, args.config, given=args.source, progress=progress, **chosen)
+    commandline.deliver(args.json, found.to_json, lambda: found)
+    return 1 if found.findings else 0
 
 
 def _shell(args: argparse.Namespace) -> int:
