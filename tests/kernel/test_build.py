@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -113,6 +114,16 @@ def test_a_variant_starts_from_the_unpatched_objects(kit: Toy) -> None:
     seen = disassembly(kernel)
     base = disassembly(build(kit, kit.variant())[0])
     assert [name for name in base if base[name] != seen[name]] == ["dget"]
+
+
+def test_a_clock_that_was_set_back_spares_no_compilation(kit: Toy) -> None:
+    """The unpatched objects are then of tomorrow, and the patched file of today."""
+    build(kit, kit.variant(name="before"))
+    tomorrow = time.time() + 86_400
+    for file in (kit.cache / "kernel" / "build").rglob("*.[od]"):
+        os.utime(file, (tomorrow, tomorrow))
+    _, compiled = build(kit, kit.variant(kit.patch(toy.NAMEI)))
+    assert compiled == 1
 
 
 def disassembly(kernel: Kernel) -> dict[str, str]:
