@@ -105,7 +105,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
         the few that show it. The exit status is 0 only if there is no finding."""
     add = command("suite", _suite, "compare kernels by tests that nobody wrote for them", about)
     known = f"the first is the reference; default: {','.join(suite.DEFAULT)}"
-    add("--variants", type=commandline.names, metavar="SLUG/A,SLUG/B", help=known)
+    add("--variants", type=commandline.names, metavar="SLUG/A,FILE.patch", help=known)
     known = f"of {', '.join(suite.CONFIGS)}; default: base"
     add("--config", type=commandline.names, default=["base"], metavar="A,B", help=known)
     add("--seed", type=int, default=1, metavar="N", help="what the operations are drawn from")

@@ -109,9 +109,10 @@ def suite(
     given: Path | None = None,
     progress: Progress | None = None,
 ) -> SuiteRun:
-    """Build what is missing, and test it; `names` are `SLUG/VARIANT`, the first is the reference.
+    """Build what is missing, and test it; the first of the `names` is the reference.
 
-    Raises UsageError for what there is not, and LostVm, which is no finding, if QEMU was killed.
+    They are `SLUG/VARIANT`, or files of patches. Raises UsageError for what there is not, and
+    LostVm, which is no finding, if QEMU was killed.
     """
     chosen = check(names, configs, seed, ops, repeats)
     qemu.find()
@@ -178,10 +179,20 @@ def check(
     if unknown := [config for config in configs if config not in CONFIGS]:
         raise UsageError(f"no configuration {unknown[0]!r} here; there are: {', '.join(CONFIGS)}")
     # How structs lie was seen when the case's own kernels were built, with debug information.
-    found = [replace(variants.pick(name), layout={}) for name in dict.fromkeys(names)]
+    found = [replace(_named(name), layout={}) for name in dict.fromkeys(names)]
     if len(found) < 2:
         raise UsageError(f"{names[0]} alone is compared with nothing: name two variants or more")
     return found
+
+
+def _named(name: str) -> Variant:
+    """A variant, or Linux with a patch that is in no case's file."""
+    if not name.endswith(".patch"):
+        return variants.pick(name)
+    file = Path(name)
+    if not file.is_file():
+        raise UsageError(f"there is no {name}")
+    return Variant(str(file.parent), file.name, "a patch of somebody's", (file,))
 
 
 def reports(console: str) -> list[str]:
