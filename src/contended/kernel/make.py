@@ -42,8 +42,6 @@ _LAYERS = {
     "users": ("base", "users"),
     "debug": ("base", "debug"),
     "up": ("base", "debug", "up"),
-    "kasan": ("base", "kasan"),
-    "kcsan": ("base", "kcsan"),
 }
 _MEDDLING = re.compile(
     r"(MAKE|MAKEFLAGS|MFLAGS|GNUMAKEFLAGS|MAKELEVEL|MAKEFILES|MAKEOVERRIDES|ARCH|CROSS_COMPILE"

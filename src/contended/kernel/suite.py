@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Tests that nobody wrote for the patches, on kernels with and without: what differs is a finding.
 
-The smoke set with all its processors, and random operations (`contended.kernel.fuzz`), on kernels
-with KASAN and KCSAN as well. A data race that the unpatched kernel has is none of the patch.
+The smoke set with all its processors, and random operations (`contended.kernel.fuzz`).
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ from contended.show.table import columns
 SCHEMA = 1
 REFERENCE = "stack/before"
 DEFAULT = (REFERENCE, "stack/after")
-CONFIGS: tuple[Config, ...] = ("base", "users", "debug", "kasan", "kcsan")
-#: What the checkers are told: to go on after a report, of which the first alone may mean little.
-_CMDLINE = {"kasan": "kasan_multi_shot"}
+CONFIGS: tuple[Config, ...] = ("base", "users", "debug")
 _PLACE = re.compile(r"\+0x[0-9a-f]+/0x[0-9a-f]+")
 _SHOWN = 12
 
@@ -126,7 +123,7 @@ def suite(
         for variant in chosen:
             kernel = kernels[str(variant), config]
             tell(f"{variant} ({config})", len(tested), len(kernels))
-            hear = fuzz.hearing(kernel, seed, _cmdline(variant, config))
+            hear = fuzz.hearing(kernel, seed, variant.cmdline)
             heard = hear(0, ops // fuzz.WORLD, None)
             one = _tested(variant, config, kernel, repeats, heard)
             tested.append(one)
@@ -209,17 +206,13 @@ def said(difference: Difference) -> str:
     return f"{where} is {difference.reference!r} on the reference and {difference.seen!r} here"
 
 
-def _cmdline(variant: Variant, config: str) -> str:
-    return " ".join(filter(None, (variant.cmdline, _CMDLINE.get(config))))
-
-
 def _tested(variant: Variant, config: str, kernel: Kernel, repeats: int, heard: Heard) -> Tested:
     checks, failed, complaints = 0, dict[str, None](), reports(heard.console)
     asked = Boot(
         kernel=kernel,
         vcpus=run.SMOKE.vcpus,
         args=run.SMOKE.told(),
-        cmdline=_cmdline(variant, config),
+        cmdline=variant.cmdline,
         accel="tcg",
         deadline_s=2 * run.DEADLINE_S[config],
     )
@@ -253,10 +246,9 @@ def _finding(one: Tested, kind: str, what: str, difference: Difference | None = 
 
 
 def _alone(one: Tested) -> list[Finding]:
-    """What is wrong with a reference: data races are what it is a reference for."""
-    races = one.config == "kcsan"
-    found = [_finding(one, "smoke", name) for name in one.smoke_failed if not races]
-    found += [_finding(one, "report", line) for line in one.reports if not races]
+    """What is wrong with a reference by itself."""
+    found = [_finding(one, "smoke", name) for name in one.smoke_failed]
+    found += [_finding(one, "report", line) for line in one.reports]
     return found + ([_finding(one, "fuzz", one.ended)] if one.ended else [])
 
 

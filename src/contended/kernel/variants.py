@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, FiniteFloat
 from contended import records, tree
 from contended.errors import ContendedError, UsageError
 
-Config = Literal["base", "users", "debug", "up", "kasan", "kcsan"]
+Config = Literal["base", "users", "debug", "up"]
 CONFIGS = get_args(Config)
 WITH_DWARF = ("base", "users")  #: What a layout, and the profiler, must have.
 MAX_VCPUS = 128  #: What the kernels are configured for.
