@@ -37,6 +37,7 @@ static const struct param params[] = {
 
 static uint64_t digest;
 static bool in_words;
+static bool others; /* a namespace of somebody's own has one user only */
 
 /* FNV-1a */
 static void add(const char *s)
@@ -182,7 +183,7 @@ static void become(uid_t who)
 static const char *operate(uint64_t number)
 {
 	const struct fuzz_op *op = choose();
-	const bool other = !fuzz_below(6);
+	const bool other = !fuzz_below(6) && others;
 	long result;
 	int error;
 
@@ -237,6 +238,7 @@ static void run(void)
 	const uint64_t first = arg_number("first"), end = first + arg_number("worlds");
 
 	in_words = arg_number("log");
+	others = in_lab();
 	for (uint64_t number = first; number < end; number++) {
 		int status;
 		pid_t pid = fork();

@@ -112,7 +112,7 @@ def test_the_stacked_patches_apply_together(origin: KernelSource) -> None:
 
 
 def test_random_operations_give_the_same_but_with_a_wrong_patch(origin: KernelSource) -> None:
-    """Two thousand of them; the wrong one is found, by few operations, and the right ones are not."""
+    """Two thousand; the wrong one is found, by few operations, and the right ones are not."""
 
     def hearing(name: str) -> fuzz.Hear:
         variant = replace(variants.pick(name), layout={})
