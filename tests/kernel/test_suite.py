@@ -8,12 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from contended import cli, tree
-from contended.kernel import fuzz, suite
+from contended.kernel import fuzz, suite, variants
 from contended.kernel.fuzz import Heard
 
 pytest_plugins = ("labfixtures",)
-
-RECORDS = sorted((tree.home() / "results" / "suite").glob("*.json"))
 
 
 def kernel(*bug: int, ends: bool = False) -> fuzz.Hear:
@@ -107,3 +105,24 @@ def test_addresses_are_no_difference_between_reports() -> None:
     assert suite.reports(line.format("1a") + line.format("2b")) == [
         "BUG: KASAN: use-after-free in dput"
     ]
+
+
+def test_the_record_has_all_operations_and_just_the_findings_that_are_known() -> None:
+    """Right fixes are as the kernel without; a reader by number, and a wrong patch, are found."""
+    record = suite.load(tree.home() / "results" / "suite" / "base.json")
+    assert record.ops == fuzz.OPS
+    for one in record.tested:
+        assert (one.worlds * fuzz.WORLD, one.ended, one.reports) == (record.ops, "", [])
+        assert one.smoke_checks > 100
+        assert min(one.done.values()) > 50
+        assert one.smoke_failed == [] or one.variant == "stack/never-copy"
+    assert {one.variant for one in record.tested} == {k.variant for k in record.kernels}
+    right = [one for one in record.tested if variants.pick(one.variant).right]
+    assert {one.variant.partition("/")[2] for one in right} == {"after"}
+    assert len(right) >= 3
+    found = {each.variant: each.difference for each in record.findings if each.kind == "fuzz"}
+    assert set(found) == {"proc-mounts-seek/before", "stack/never-copy"}
+    for difference in found.values():
+        assert difference
+        assert difference.reference != difference.seen
+        assert 1 <= len(difference.shortest) <= 3
