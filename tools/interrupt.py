@@ -4,10 +4,12 @@
 
     PYTHONPATH=src:tests/kernel tools/interrupt.py [--tries 100] [--seed 1] [--only run,grade]
 
-By SIGINT, SIGTERM or SIGKILL, to the process itself or, as if a machine was lost, to its QEMU. A
-try is survived if nothing of it runs on after 20 seconds and no half record is there. At the end
-each is done once more and not broken off: it must end well, and leave no temporary folder, of those
-that were killed neither. The kernels of `mount-hash` and `open-creat-unlazy` must be built.
+By SIGINT, SIGTERM or SIGKILL, to the process itself or, as if a machine was lost, to its QEMU; by
+a disk that fills up, a tmpfs of some kilobytes in a mount namespace of the try's own; or by a clock
+that was moved: what was made before is then of last or next year. A try is survived if nothing of
+it runs on after 20 seconds, nothing is mounted that was not, and no half record is there. At the
+end each is done once more and not broken off: it must end well, and leave no temporary folder, of
+those that were killed neither. The kernels of `mount-hash` and `open-creat-unlazy` must be built.
 """
 
 from __future__ import annotations
@@ -33,8 +35,19 @@ import toy
 from contended import child
 from contended.course import lab, prove
 
-END_S, AGED_S = 20.0, 60.0
+END_S, AGED_S, YEAR_S, PAGE = 20.0, 60.0, 365 * 86_400.0, 4096
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+WAYS = (*SIGNALS, "machine", "disk", "clock")
+# A tmpfs over the folder, of which a copy is looked at: with the last process it is gone.
+FULL = """
+mount -t tmpfs -o size="$1" tmpfs "$2" && cp -a "$3/." "$2" || exit 99
+place=$2 copy=$3; shift 3
+"$@"; status=$?
+rm -rf "$copy"; cp -a "$place" "$copy"; exit $status
+"""
+
+
+Process = subprocess.Popen[bytes]
 
 
 @dataclass(frozen=True)
@@ -45,20 +58,27 @@ class Work:
     command: list[str]
     longest_s: float
     env: dict[str, str]
-    out: Path  # a record, or a folder of them
+    out: Path  # the folder of what it makes
+    made: str = ""  # what of it is removed, so that there is something to do
 
-    def start(self, temporary: Path) -> subprocess.Popen[bytes]:
-        """Start it, with its temporary folders in a folder of their own."""
+    def start(self, temporary: Path, room: int = 0, copy: Path | None = None) -> Process:
+        """Start it, with its temporary folders in a folder of their own.
+
+        With `room`, so many bytes are all that `out` has left, and `copy` is what it holds.
+        """
         env = {**child.environment(), **self.env, "TMPDIR": str(temporary)}
         call = [sys.executable, "-m", "contended.cli", *self.command]
+        if copy is not None:
+            held = sum(-(-file.lstat().st_size // PAGE) * PAGE for file in copy.rglob("*"))
+            full = ["sh", "-c", FULL, "sh", str(held + room), str(self.out), str(copy)]
+            call = ["unshare", "--mount", "--propagation", "private", *full, *call]
         quiet = subprocess.DEVNULL
         return subprocess.Popen(call, env=env, stdout=quiet, stderr=quiet, start_new_session=True)
 
-    def half_records(self) -> list[str]:
+    def half_records(self, folder: Path) -> list[str]:
         """The files that cannot be read."""
-        files = [self.out] if self.out.is_file() else list(self.out.rglob("*.json"))
         found = []
-        for file in files:
+        for file in folder.rglob("*.json"):
             try:
                 json.loads(file.read_text())
             except ValueError:
@@ -75,11 +95,11 @@ def works(place: Path) -> Iterator[Work]:
     (kit.home / "patches" / "toy" / "variants.toml").write_text(text)
     env = {"CONTENDED_HOME": str(kit.home), "CONTENDED_CACHE": str(kit.cache)}
     build = ["kernel", "build", "--source", str(kit.tree), "toy"]
-    yield Work("build", build, 3.0, env, kit.cache)
+    yield Work("build", build, 3.0, env, kit.cache, "kernel/kernels")
     run = ["kernel", "run", "mount-hash", "--variants", "after", "--json"]
-    yield Work("run", [*run, str(place / "run.json")], 30.0, {}, place / "run.json")
+    yield Work("run", [*run, str(place / "run" / "run.json")], 30.0, {}, place / "run")
     timed = ["kernel", "time", "open-creat-unlazy", "--cpus", "2", "--variants", "before", "--json"]
-    yield Work("time", [*timed, str(place / "time.json")], 30.0, {}, place / "time.json")
+    yield Work("time", [*timed, str(place / "time" / "time.json")], 30.0, {}, place / "time")
     about = lab.load(lab.folder() / "proc-mounts-seek")
     solution = next(iter(prove.known(about)))[2]
     home = place / "in" / "ada" / about.slug
@@ -106,27 +126,71 @@ def left(temporary: Path) -> list[int]:
     return found
 
 
+def mounts() -> list[str]:
+    """Where something is mounted."""
+    return [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+
+
+def called(pid: int) -> str:
+    """How a process was called."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:120]
+    return "it ended now"
+
+
+def is_machine(pid: int) -> bool:
+    """Whether a process is a QEMU."""
+    with suppress(OSError):
+        return "qemu" in Path(f"/proc/{pid}/comm").read_text()
+    return False
+
+
+def move_clock(folder: Path, by_s: float) -> None:
+    """Make all that is in a folder so much later."""
+    for file in folder.rglob("*"):
+        with suppress(OSError):
+            when = file.lstat().st_mtime + by_s
+            os.utime(file, (when, when), follow_symlinks=False)
+
+
 def break_off(work: Work, temporary: Path, draw: random.Random) -> list[str]:
     """What is wrong after a try; it is none if it was done before it was broken off."""
-    number, whom = draw.choice(SIGNALS), draw.choice(("itself", "itself", "its machine"))
-    wait_s = draw.uniform(0.2, work.longest_s)
-    process = work.start(temporary)
+    way, wait_s = draw.choice(WAYS), draw.uniform(0.2, work.longest_s)
+    if work.made:
+        shutil.rmtree(work.out / draw.choice((work.made, "kernel")), ignore_errors=True)
+    room, by_s, before = (
+        draw.choice((1, 4, 16, 64)) * PAGE,
+        draw.choice((-YEAR_S, YEAR_S)),
+        mounts(),
+    )
+    copy = temporary.parent / "copy" if way == "disk" else None
+    if copy:
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(work.out, copy, symlinks=True)
+    if way == "clock":
+        move_clock(work.out, by_s)
+    # A full disk, and another time, are trouble enough.
+    process = work.start(temporary, room, copy)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(wait_s)
-    machines = [pid for pid in left(temporary) if "qemu" in Path(f"/proc/{pid}/comm").read_text()]
-    if whom == "its machine" and machines:
+        process.wait(work.longest_s + END_S if way in ("disk", "clock") else wait_s)
+    machines = [pid for pid in left(temporary) if is_machine(pid)]
+    if way == "machine" and machines:
         os.kill(machines[0], signal.SIGKILL)
+    elif process.poll() is None and copy:
+        os.killpg(process.pid, signal.SIGTERM)  # the shell does not hand it on
     elif process.poll() is None:
-        process.send_signal(number)
+        process.send_signal(way if isinstance(way, signal.Signals) else signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         process.wait(work.longest_s + END_S)
     end = time.monotonic() + END_S
     while (running := left(temporary)) and time.monotonic() < end:
         time.sleep(0.2)
-    wrong = [f"process {pid} goes on" for pid in running]
-    wrong += [f"{file} is half a record" for file in work.half_records()]
+    wrong = [f"process {pid} goes on: {called(pid)}" for pid in running]
+    wrong += [f"{file} is half a record" for file in work.half_records(copy or work.out)]
+    wrong += [f"{place} is still mounted" for place in set(mounts()) - set(before)]
     said = "; ".join(wrong) or "survived"
-    tell(f"{work.name}, {wait_s:.1f} s, {number.name} to {whom}: {said}")
+    told = way.name if isinstance(way, signal.Signals) else way
+    tell(f"{work.name}, {wait_s:.1f} s, {told}, exit status {process.poll()}: {said}")
     for pid in running:
         os.kill(pid, signal.SIGKILL)
     return wrong
@@ -146,6 +210,8 @@ def main() -> int:
         place, temporary = Path(scratch), Path(scratch) / "tmp"
         temporary.mkdir()
         chosen = [work for work in works(place) if work.name in asked.only.split(",")]
+        for work in chosen:
+            work.out.mkdir(parents=True, exist_ok=True)
         lost = sum(
             bool(break_off(draw.choice(chosen), temporary, draw)) for _ in range(asked.tries)
         )

@@ -227,6 +227,16 @@ void arg_each_size(const char *name, void (*f)(void *size))
 	}
 }
 
+bool arg_is_among(const char *name, uint64_t number)
+{
+	const char *at = value_of(name, PARAM_SIZES);
+	uint64_t parsed = 0;
+
+	while (parse_number(at, &at, &parsed) && parsed != number && *at == '+')
+		at++;
+	return parsed == number;
+}
+
 unsigned arg_procs(unsigned preset)
 {
 	const char *value = args_given("procs");

@@ -5,7 +5,7 @@
 #pragma once
 #include "guest.h"
 
-#define MAX_SIZES 16
+#define MAX_SIZES 128
 
 enum param_kind {
 	PARAM_NUMBER, /* min to max */
@@ -48,6 +48,8 @@ uint64_t arg_number(const char *name);
 const char *arg_word(const char *name);
 /* Run f(&size) for each of the sizes, as a uint32_t, in a child process of its own. */
 void arg_each_size(const char *name, void (*f)(void *size));
+/* Is this one of the sizes? */
+bool arg_is_among(const char *name, uint64_t number);
 /* How many processes: procs=, or what the workload prefers. */
 unsigned arg_procs(unsigned preset);
 

@@ -5,12 +5,13 @@ import ctypes
 import fcntl
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,21 @@ def processes() -> Iterator[tuple[int, list[str]]]:
             continue  # it has just ended
         # "pid (name) state ppid ...": the name may hold anything, brackets and blanks too
         yield int(entry.name), stat.rpartition(")")[2].split()
+
+
+def family(top: int) -> Mapping[int, int]:
+    """A process and all below it, with their pages in memory."""
+    pages: dict[int, int] = {}
+    children: dict[int, list[int]] = {}
+    for pid, fields in processes():
+        pages[pid] = int(fields[21])
+        children.setdefault(int(fields[1]), []).append(pid)
+    below = [top]
+    for pid in below:
+        below += children.get(pid, [])
+    return {pid: pages.get(pid, 0) for pid in below}
+
+
+def memory(pages: Mapping[int, int]) -> int:
+    """What they have in memory, in bytes; what they share is counted for each."""
+    return sum(pages.values()) * resource.getpagesize()

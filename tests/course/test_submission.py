@@ -72,6 +72,14 @@ def test_a_notebook_of_200_mb_is_not_even_read(sums: Lab, tmp_path: Path) -> Non
     assert "200 MB" in taken.notes[0]
 
 
+def test_a_patch_over_a_megabyte_is_not_even_read(toys: Path, tmp_path: Path) -> None:
+    patching = lab.load(toys / "labs" / "patching")
+    (tmp_path / "fix.patch").write_bytes(b"+" * 1_200_000)
+    taken = submission.take(patching, tmp_path)
+    assert taken.files == {}
+    assert taken.notes == ("fix.patch has 1.2 MB; at most 1 MB are read.",)
+
+
 def test_links_pipes_and_folders_are_not_followed(sums: Lab, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

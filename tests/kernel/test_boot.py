@@ -231,6 +231,16 @@ def test_a_console_that_never_stops_is_bounded(asked: Ask, monkeypatch: pytest.M
     assert len(report.console) < 31_000
 
 
+def test_a_kernel_that_floods_its_console_is_stopped(
+    asked: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vm, "CONSOLE_MOST", 100_000)
+    before = machines()
+    with pytest.raises(vm.GuestFlood, match=r"printed more than 0\.1 MB .* and was stopped"):
+        boot(asked("flood", cmdline="printk.devkmsg=on", deadline_s=200))
+    assert gone(before)
+
+
 def test_no_qemu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(qemu.NoQemu, match="apt-get install qemu-system-x86"):

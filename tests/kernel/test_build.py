@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -114,6 +116,16 @@ def test_a_variant_starts_from_the_unpatched_objects(kit: Toy) -> None:
     assert [name for name in base if base[name] != seen[name]] == ["dget"]
 
 
+def test_a_clock_that_was_set_back_spares_no_compilation(kit: Toy) -> None:
+    """The unpatched objects are then of tomorrow, and the patched file of today."""
+    build(kit, kit.variant(name="before"))
+    tomorrow = time.time() + 86_400
+    for file in (kit.cache / "kernel" / "build").rglob("*.[od]"):
+        os.utime(file, (tomorrow, tomorrow))
+    _, compiled = build(kit, kit.variant(kit.patch(toy.NAMEI)))
+    assert compiled == 1
+
+
 def disassembly(kernel: Kernel) -> dict[str, str]:
     """The instructions of each function."""
     command = ["objdump", "--no-addresses", "--no-show-raw-insn", "-d", str(kernel.vmlinux)]
@@ -193,6 +205,33 @@ def test_an_error_is_shown_with_its_line(kit: Toy) -> None:
     pristine = toy.image(kit.tree)
     assert toy.image(kit.source().tree) == pristine
     assert build(kit, kit.variant(kit.patch(toy.NAMEI)))[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "memory", "why"),
+    [
+        (1.5, 1 << 40, r"takes more than 1\.5 s to compile and was stopped"),
+        (60, 1 << 20, r"needs more than 0\.00105 GB of memory to compile and was stopped"),
+    ],
+)
+def test_a_patch_that_would_compile_for_ever_is_stopped(
+    kit: Toy, wall_s: float, memory: int, why: str
+) -> None:
+    build(kit, kit.variant(name="before"))
+    slow = kit.cache / "kernel" / "slow-namei"
+    slow.touch()
+    boxed = makes.Boxed(lambda command, *_: list(command), wall_s, memory)
+    with pytest.raises(BuildError, match=why):
+        builds.build(kit.variant(kit.patch(toy.NAMEI)), "base", kit.source(), None, boxed)
+    assert not left_running(kit)
+    slow.unlink()
+    # the next one is built as if there had been none before
+    assert build(kit, kit.variant(kit.patch(toy.NAMEI)))[1] == 1
+    # and by itself the same patch is not too much
+    other = kit.variant(kit.patch(toy.HEADER))
+    assert builds.build(
+        other, "base", kit.source(), None, replace(boxed, wall_s=60, memory=1 << 40)
+    )
 
 
 def test_a_linkers_error_is_shown(kit: Toy) -> None:

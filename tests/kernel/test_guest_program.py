@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import pytest
 
 from contended import cc, tree
 from contended.kernel import boot as boots
-from contended.kernel import guest
+from contended.kernel import fuzz, guest
 from contended.kernel.boot import GuestReport
 from contended.kernel.build import Kernel
 from contended.kernel.qemu import Boot
@@ -28,7 +30,7 @@ pytest_plugins = ("labfixtures",)
 
 Lines = list[dict[str, Any]]
 
-SINGLE = ("umount", "lazy-busy", "binds", "mountinfo", "mount-walk", "percpu", "smoke")
+SINGLE = ("umount", "lazy-busy", "binds", "mountinfo", "mount-walk", "percpu", "smoke", "fuzz")
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +88,7 @@ def error_of(command: list[str], *arguments: str) -> str:
         (["stat", "ops=5", "ops=6"], ["ops", "twice"]),
         (["stat", "procs=0"], ["procs=0"]),
         (["binds", "sizes=1+"], ["sizes=1+", "+ between"]),
-        (["binds", "sizes=" + "+".join(["1"] * 17)], ["up to 16"]),
+        (["binds", "sizes=" + "+".join(["1"] * 129)], ["up to 128"]),
         (["binds", "shared=2"], ["shared=2", "0 to 1"]),
         (["c2c-validate", "kind=ping"], ["kind=ping", "padded|unpadded"]),
         (["umount", "procs=2"], ["umount", "one process"]),
@@ -108,7 +110,7 @@ def test_the_list_describes_every_workload(program: Path) -> None:
     assert status == 0
     assert {line["type"] for line in lines} == {"workload"}
     names = [line["name"] for line in lines]
-    assert len(names) == len(set(names)) == 17
+    assert len(names) == len(set(names)) == 18
     assert set(SINGLE) < set(names)
     assert all(line["help"] for line in lines)
 
@@ -249,3 +251,43 @@ def test_the_unpatched_kernel_passes_the_smoke_set(kernel: Kernel) -> None:
     assert len(report.checks) >= 100
     assert [check for check in report.checks if not check["ok"]] == []
     assert report.results[-1]["counts"] == {"failed": 0}
+
+
+def test_random_operations_are_the_same_each_time_and_others_with_another_seed(
+    alone: list[str],
+) -> None:
+    def digests(*arguments: str) -> list[int]:
+        status, lines = run(alone, "fuzz", "worlds=2", *arguments)
+        assert status == 0
+        assert [line["size"] for line in lines] == [0, 1]
+        return [line["counts"]["digest"] for line in lines]
+
+    assert digests("seed=5") == digests("seed=5")
+    assert not set(digests("seed=5")) & set(digests("seed=6"))
+
+
+def test_an_operation_is_the_same_whatever_is_left_out(alone: list[str]) -> None:
+    def log(*arguments: str) -> list[str]:
+        status, lines = run(alone, "fuzz", "worlds=1", "first=3", "log=1", *arguments)
+        assert status == 0
+        names = [line["name"] for line in lines if line["type"] == "check"]
+        return [name for name in names if re.match(r"\d+ ", name)]
+
+    every = log()
+    assert len(every) == fuzz.WORLD
+    assert [int(name.split()[0]) for name in every] == list(range(300, 400))
+    few = log("keep=7+30+99")
+    assert [int(name.split()[0]) for name in few] == [307, 330, 399]
+    # whether a chroot is refused is part of what was done
+    assert [one for one in few if one in every] == [one for one in few if "root" not in one]
+
+
+def test_each_family_of_operations_succeeds_often(alone: list[str]) -> None:
+    status, lines = run(alone, "fuzz", "worlds=20")
+    assert status == 0
+    done: Counter[str] = Counter()
+    for line in lines:
+        done.update(line["counts"])
+    families = {"names", "opens", "mounts", "propagation", "unmounts", "overlays"}
+    assert families < set(done)
+    assert all(done[family] >= 10 for family in families), done

@@ -17,7 +17,7 @@ import labtools
 import pytest
 
 from contended.errors import ContendedError
-from contended.kernel import build, chapter, history, qemu, releases, run, source, variants
+from contended.kernel import build, chapter, fuzz, history, qemu, releases, run, source, variants
 from contended.kernel.source import KernelSource
 from contended.kernel.variants import GuestRun, KernelCase
 
@@ -109,6 +109,25 @@ def test_the_stacked_patches_apply_together(origin: KernelSource) -> None:
     after = variants.load("stack").variants["after"]
     with source.applied(origin, after.patches, time.time_ns()) as changed:
         assert {"fs/namei.c", "include/linux/dcache.h", "fs/overlayfs/file.c"} <= set(changed)
+
+
+def test_random_operations_give_the_same_but_with_a_wrong_patch(origin: KernelSource) -> None:
+    """Two thousand; the wrong one is found, by few operations, and the right ones are not."""
+
+    def hearing(name: str) -> fuzz.Hear:
+        variant = replace(variants.pick(name), layout={})
+        return fuzz.hearing(build.build(variant, "base", origin), seed=1)
+
+    reference = hearing("open-creat-unlazy/before")
+    first = reference(0, 20, None)
+    assert (len(first.worlds), first.ended) == (20, "")
+    for name in ("open-creat-unlazy/after", "overlay-creds/after", "dentry-false-sharing/after"):
+        assert fuzz.parted(first, hearing(name)(0, 20, None)) is None, name
+    wrong = hearing("stack/never-copy")
+    found = fuzz.compare(1, reference, wrong, first, wrong(0, 20, None))
+    assert found
+    assert "user: access" in found.what
+    assert 1 <= len(found.shortest) <= 3
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from contended.kernel import (
     build,
     clock,
     fetch,
+    fuzz,
     health,
     history,
     inside,
@@ -30,6 +31,7 @@ from contended.kernel import (
     run,
     source,
     store,
+    suite,
     variants,
 )
 from contended.kernel.releases import BOOK
@@ -113,6 +115,19 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add = command("host", _host, "what contended host says on kernels of the lab", about)
     add("names", nargs="+", metavar="SLUG/VARIANT")
     add("--json", type=Path, metavar="FILE|-", help="write the verdicts as JSON")
+    about = """Run the smoke set, and random file-system operations from a seed, on several kernels.
+        They must give the same as the first; where one does not, the operations are cut down to
+        the few that show it. The exit status is 0 only if there is no finding."""
+    add = command("suite", _suite, "compare kernels by tests that nobody wrote for them", about)
+    known = f"the first is the reference; default: {','.join(suite.DEFAULT)}"
+    add("--variants", type=commandline.names, metavar="SLUG/A,FILE.patch", help=known)
+    known = f"of {', '.join(suite.CONFIGS)}; default: base"
+    add("--config", type=commandline.names, default=["base"], metavar="A,B", help=known)
+    add("--seed", type=int, default=1, metavar="N", help="what the operations are drawn from")
+    add("--ops", type=int, default=fuzz.OPS, metavar="N", help=f"default: {fuzz.OPS}")
+    add("--repeats", type=int, default=1, metavar="K", help="boots of the smoke set; default: 1")
+    add("--json", type=Path, metavar="FILE|-", help="write the result as JSON")
+    add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
     add = command("shell", _shell, "a shell in a patched kernel")
     add("name", metavar="SLUG/VARIANT")
     add("--vcpus", type=int, default=2, metavar="N", help="default: 2")
@@ -265,6 +280,17 @@ def _host(args: argparse.Namespace) -> None:
     with commandline.lines() as progress:
         found = inside.hosts(args.names, progress)
     commandline.deliver(args.json, found.to_json, lambda: found)
+
+
+def _suite(args: argparse.Namespace) -> int:
+    names = args.variants or list(suite.DEFAULT)
+    suite.check(names, args.config, args.seed, args.ops, args.repeats)
+    commandline.check_writable(args.json)
+    chosen = options(args, "seed", "ops", "repeats")
+    with commandline.lines() as progress:
+        found = suite.suite(names, args.config, given=args.source, progress=progress, **chosen)
+    commandline.deliver(args.json, found.to_json, lambda: found)
+    return 1 if found.findings else 0
 
 
 def _shell(args: argparse.Namespace) -> int:

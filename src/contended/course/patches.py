@@ -8,6 +8,7 @@ make in a sandbox; nothing that the build itself runs can be changed.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -211,7 +212,7 @@ def _kernels(booted: Plan, tree: KernelSource, unsafe: bool) -> Iterator[None]:
             there = build.find(variant, config, tree) is not None
             own = variant.name.startswith(SUBMISSION)
             try:
-                kernel = build.build(variant, config, tree, boxed=None if unsafe else _boxed)
+                kernel = build.build(variant, config, tree, boxed=None if unsafe else _boxed())
             except (make.BuildError, build.LayoutError) as error:
                 if not own:
                     raise
@@ -230,8 +231,13 @@ def _kernels(booted: Plan, tree: KernelSource, unsafe: bool) -> Iterator[None]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _boxed(command: Sequence[str], tree: Path, objects: Path) -> list[str]:
-    return [*sandbox.builder(_BUILDING, tree, objects), *command]
+def _boxed() -> make.Boxed:
+    def command(command: Sequence[str], tree: Path, objects: Path) -> list[str]:
+        return [*sandbox.builder(_BUILDING, tree, objects), *command]
+
+    # What linking takes, and a compiler on each processor.
+    memory = (4 + len(os.sched_getaffinity(0))) << 30
+    return make.Boxed(command, _BUILDING.wall_s, memory)
 
 
 def _boots(found: KernelRun) -> Verdict:

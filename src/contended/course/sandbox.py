@@ -243,10 +243,10 @@ class Process:
     def _watch(self) -> None:
         deadline = self.started + self.limits.wall_s
         while not self._stopped.wait(_POLL_S) and self.child.poll() is None:
-            family = usage.family(self.child.pid)
+            family = child.family(self.child.pid)
             if time.monotonic() > deadline:
                 self.stop(f"did not finish within {self.limits.wall_s:.3g} s and was stopped")
-            elif (used := usage.memory(family)) > (most := self.limits.memory):
+            elif (used := child.memory(family)) > (most := self.limits.memory):
                 limit = f"{most / 1e9:.1f} GB is the limit"
                 self.stop(f"used {used / 1e9:.1f} GB of memory and was stopped: {limit}")
             elif self._folder and not usage.fits(self._folder, family, self.limits.disk):

@@ -20,7 +20,7 @@ from contended.course import notebook
 from contended.course.lab import Lab
 
 _NOTEBOOK_BYTES = 20 << 20
-_FILE_BYTES = 1 << 20
+_FILE_BYTES = 1_000_000
 _CELL_CHARS = 200_000
 
 
@@ -84,7 +84,7 @@ def read_file(path: Path, limit: int = _FILE_BYTES) -> bytes:
         raise NotTaken(f"{path.name} is no file.")
     with os.fdopen(descriptor, "rb") as stream:
         if seen.st_size > limit:
-            sizes = f"{seen.st_size / 1e6:.0f} MB; at most {limit / 1e6:.0f} MB are read"
+            sizes = f"{seen.st_size / 1e6:.6g} MB; at most {limit / 1e6:.3g} MB are read"
             todo = " Clear its outputs and hand it in again." if path.suffix == ".ipynb" else ""
             raise NotTaken(f"{path.name} has {sizes}.{todo}")
         return stream.read(limit)

@@ -1,37 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""What a box uses: the memory of its processes, and the room of its files where nothing caps it."""
+"""The room that the files of a box take, where nothing caps it."""
 
 from __future__ import annotations
 
 import os
-import resource
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from contended import child
-
 _BLOCK = 512  # of `st_blocks`
 _ENTRY = 4096  # what a name costs at least, so that there is an end to empty files
-
-
-def family(top: int) -> Mapping[int, int]:
-    """A process and all below it, with their pages in memory."""
-    pages: dict[int, int] = {}
-    children: dict[int, list[int]] = {}
-    for pid, fields in child.processes():
-        pages[pid] = int(fields[21])
-        children.setdefault(int(fields[1]), []).append(pid)
-    below = [top]
-    for pid in below:
-        below += children.get(pid, [])
-    return {pid: pages.get(pid, 0) for pid in below}
-
-
-def memory(processes: Mapping[int, int]) -> int:
-    """What they have in memory, in bytes; what they share is counted for each."""
-    return sum(processes.values()) * resource.getpagesize()
 
 
 def fits(folder: Path, processes: Mapping[int, int], most: int) -> bool:

@@ -27,7 +27,7 @@ from contended.kernel import make, patchfile, store
 from contended.kernel import source as sources
 from contended.kernel.make import Boxed, Progress
 from contended.kernel.source import KernelSource
-from contended.kernel.variants import WITH_DWARF, Layout, Variant
+from contended.kernel.variants import CONFIGS, WITH_DWARF, Layout, Variant
 from contended.profile.dwarf import Image
 from contended.profile.entries import StructMember
 from contended.records import Record
@@ -36,7 +36,7 @@ Report = Callable[..., None]  #: A `Progress` whose numbers may be left out.
 
 RECIPE = 1  #: Raised when kernels must be built anew although nothing of them changed.
 #: What the first build of a configuration needs on the disk with its snapshot, and a variant.
-BASE_BYTES = {**dict.fromkeys(WITH_DWARF, 1_200_000_000), "debug": 400_000_000, "up": 400_000_000}
+BASE_BYTES = {**dict.fromkeys(CONFIGS, 400_000_000), **dict.fromkeys(WITH_DWARF, 1_200_000_000)}
 VARIANT_BYTES = 400_000_000
 #: About how many objects a configuration has, for the progress shown and for nothing else.
 OBJECTS = {"base": 760, "users": 780, "debug": 720, "up": 690, "observe": 800}
@@ -277,7 +277,9 @@ class _Build:
             self._save(_State(base=self._base))
             self._report(f"{name}: restoring the unpatched objects")
             store.sync(self._snapshot, self._objects)
-            self._state.mtime_ns = time.time_ns()
+            # A clock that was set back would otherwise leave the patched files the older ones.
+            newest = max((seen.st_mtime_ns for _, seen in store.entries(self._snapshot)), default=0)
+            self._state.mtime_ns = max(time.time_ns(), newest + 1_000_000_000)
         since = self._state.mtime_ns
         with sources.applied(self._source, variant.patches, since) as changed:
             self._save(_State(base=self._base, making=digest, mtime_ns=since))
@@ -296,9 +298,10 @@ class _Build:
         command = make.command(
             source, objects, jobs, *make.flags(self._config, source.version), "bzImage"
         )
-        if patched and self._boxed:
-            command = self._boxed(command, source.tree, objects)
-        make.run(name, source, command, objects, self._lock, self._report, expected, patched)
+        most = self._boxed if patched else None
+        if most:
+            command = most.command(command, source.tree, objects)
+        make.run(name, source, command, objects, self._lock, self._report, expected, patched, most)
 
     def _publish(self, digest: str) -> None:
         with store.making(_place(digest), self._report) as work:

@@ -13,10 +13,14 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from contended import child
 from contended.errors import ContendedError, UsageError
 from contended.kernel import store, variants
 from contended.kernel.source import KernelSource
@@ -24,8 +28,7 @@ from contended.profile import moved
 
 #: Called with what is being done, the objects done, and those expected or 0 if unknown.
 Progress = Callable[[str, int, int], None]
-#: Makes of a command one that runs it in a sandbox, with a tree to read and objects to write.
-Boxed = Callable[[Sequence[str], Path, Path], list[str]]
+_LOOK_S = 0.2  # between two looks at what a limited make uses
 
 # Told to end, it tells the whole process group, so that every make removes what is half made and
 # every compiler stops; more than once, since a make may just be starting another one.
@@ -46,6 +49,16 @@ _MEDDLING = re.compile(
     r"|LLVM|CC|LD|AS|CFLAGS|CPPFLAGS|LDFLAGS|HOST\w+|K[A-Z]+FLAGS|KCONFIG_\w+|KBUILD_\w+"
     r"|INSTALL_\w+|O|V|W|C|M)"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Boxed:
+    """How patches of somebody else are compiled: in a sandbox, and not for ever."""
+
+    #: Makes of a command one that runs in a sandbox, with a tree to read and objects to write.
+    command: Callable[[Sequence[str], Path, Path], list[str]]
+    wall_s: float  #: After which all of it is stopped.
+    memory: int  #: Bytes over all its processes, likewise.
 
 
 class BuildError(store.ToolError):
@@ -159,17 +172,18 @@ def run(
     report: Progress,
     expected: int = 0,
     patched: Sequence[str] = (),
+    most: Boxed | None = None,
 ) -> None:
     """Make a kernel in `objects`, and report how many of the `expected` ones (0: unknown) are done.
 
     `lock` is a descriptor that make's processes hold until the last has ended. Raises BuildError if
-    it does not compile, or a `patched` file of the tree gives a warning.
+    it does not compile, a `patched` file of the tree gives a warning, or it takes more than `most`.
     """
     # A build that goes on counts what is there.
     done = sum(1 for _ in objects.rglob("*.o")) if expected else 0
     said: list[str] = []
     report(f"{name}: compiling", done, expected)
-    with _running(command, lock) as process:
+    with _running(command, lock) as process, _watched(process, most) as stopped:
         for line in map(str.rstrip, process.stdout or ()):
             said.append(line)
             if re.match(r"  (CC|AS) ", line):
@@ -181,6 +195,8 @@ def run(
                 why = f"does not compile without a warning: {warning[1]}"
                 raise BuildError(f"{name} {why}", "\n".join(said[-20:]))
         process.wait()
+    if stopped:
+        raise BuildError(f"{name} {stopped[0]}", "\n".join(said[-20:]))
     if process.returncode:
         # A full disk shows in many ways, most of them less clear than this.
         for where in (objects.parent, Path(tempfile.gettempdir())):
@@ -211,6 +227,36 @@ def _diagnostic(tree: Path, line: str, kind: str) -> tuple[str, str] | None:
     if file.endswith(".o"):  # objtool's words
         file = file[:-1] + ("c" if (tree / f"{file[:-1]}c").exists() else "S")
     return file, line.replace(f"{tree}/", "")
+
+
+@contextmanager
+def _watched(process: subprocess.Popen[str], most: Boxed | None) -> Iterator[list[str]]:
+    """A list that is given the reason if the make uses too much and is therefore stopped."""
+    stopped: list[str] = []
+    over = threading.Event()
+
+    def look(most: Boxed) -> None:
+        end_at = time.monotonic() + most.wall_s
+        while not over.wait(_LOOK_S):
+            if time.monotonic() > end_at:
+                stopped.append(f"takes more than {most.wall_s:.3g} s to compile and was stopped")
+            elif child.memory(child.family(process.pid)) > most.memory:
+                room = f"{most.memory / 1e9:.3g} GB"
+                stopped.append(f"needs more than {room} of memory to compile and was stopped")
+            else:
+                continue
+            process.terminate()
+            break
+
+    watch = threading.Thread(target=look, args=(most,)) if most else None
+    try:
+        if watch:
+            watch.start()
+        yield stopped
+    finally:
+        over.set()
+        if watch:
+            watch.join()
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from contended.kernel.qemu import Boot, LostVm
 
 ABI = 1
 CONSOLE_HEAD, CONSOLE_TAIL = 1 << 18, 3 << 18
+CONSOLE_MOST = 16 << 20  # what a kernel that has lost its way may print before it is stopped
 LINE_LIMIT = 1 << 24  # of results: the longest carries the kernel's log
 GRACE_S = 5.0  # for QEMU to end when its guest has panicked or said goodbye
 ENDED = "QEMU ended before the guest was done"
@@ -58,6 +59,12 @@ class GuestHang(GuestTrouble):
     kind = "hang"
 
 
+class GuestFlood(GuestTrouble):
+    """The kernel printed more than anybody reads."""
+
+    kind = "flood"
+
+
 class GuestError(GuestTrouble):
     """The guest's program says that it cannot do what was asked, or makes no sense."""
 
@@ -81,6 +88,7 @@ class VirtualMachine:
         self._open = set(self._read)
         self._panicked = self._left_out = self._negotiated = False
         self._started = self._heard = self._deadline = 0.0
+        self._printed = 0  # bytes on the console
 
     @property
     def console(self) -> str:
@@ -128,7 +136,8 @@ class VirtualMachine:
         """The guest's lines as they come, up to its last one, "bye"; then QEMU has ended.
 
         Raises LostVm if QEMU ends before that line, and GuestPanic, GuestHang (time that the caller
-        spends on a "hold" line does not count) or GuestError if the guest does not get there.
+        spends on a "hold" line does not count), GuestFlood or GuestError if the guest does not get
+        there.
         """
         for number in itertools.count(1):
             message = self._parse(self._next_line(), number)
@@ -185,6 +194,12 @@ class VirtualMachine:
             now = time.monotonic()
             if self._panicked or "results" not in self._open:
                 raise self._ended_early()
+            if self._printed > CONSOLE_MOST:
+                most = f"{CONSOLE_MOST / 1e6:.3g} MB"
+                raise GuestFlood(
+                    f"the kernel printed more than {most} on its console and was stopped",
+                    self.console,
+                )
             if now > self._deadline:
                 raise GuestHang(
                     f"the guest said nothing for {now - self._heard:.0f} s and was not done after "
@@ -228,6 +243,7 @@ class VirtualMachine:
                 self._open.discard(name)
             text = self._read[name] + data
             if name == "console":
+                self._printed += len(data)
                 # What is looked for may be cut in two by the way it arrives.
                 self._panicked |= _PANIC in text[-len(data) - len(_PANIC) :]
                 if len(text) > CONSOLE_HEAD + CONSOLE_TAIL:  # a guest may print for ever

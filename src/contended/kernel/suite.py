@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: MIT
+"""Tests that nobody wrote for the patches, on kernels with and without: what differs is a finding.
+
+The smoke set with all its processors, and random operations (`contended.kernel.fuzz`).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from contended import __version__, cc, machine, records
+from contended.errors import UsageError
+from contended.kernel import boot, build, fuzz, outcomes, qemu, run, source, variants
+from contended.kernel.build import Kernel
+from contended.kernel.fuzz import Difference, Heard
+from contended.kernel.make import Progress
+from contended.kernel.qemu import Boot
+from contended.kernel.record import KernelInfo, KernelProvenance
+from contended.kernel.variants import Config, Variant
+from contended.kernel.vm import GuestTrouble
+from contended.records import Record
+from contended.show.table import columns
+
+SCHEMA = 1
+REFERENCE = "stack/before"
+DEFAULT = (REFERENCE, "stack/after")
+CONFIGS: tuple[Config, ...] = ("base", "users", "debug")
+_PLACE = re.compile(r"\+0x[0-9a-f]+/0x[0-9a-f]+")
+_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tested:
+    """What one kernel showed."""
+
+    variant: str
+    config: str
+    build_id: str
+    smoke_checks: int
+    smoke_failed: list[
+        str
+    ]  #: Names of the smoke set's checks; one that all lack is the boot itself.
+    worlds: int  #: Of the fuzzer, that it got through.
+    done: dict[str, int]  #: Random operations that succeeded, by family.
+    reports: list[str]  #: The kernel's complaints, each once, without addresses.
+    ended: str  #: How the fuzzer's boot went wrong; empty if it did not.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """In what a kernel differs from the reference of its configuration."""
+
+    variant: str
+    config: str
+    kind: str  #: smoke, report or fuzz.
+    what: str
+    difference: Difference | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteRun(Record):
+    """All kernels, each compared with the first of its configuration."""
+
+    seed: int
+    ops: int
+    repeats: int  #: Boots of the smoke set.
+    tested: list[Tested]
+    findings: list[Finding]
+    kernels: list[KernelInfo]
+    provenance: KernelProvenance
+    schema: int = SCHEMA
+
+    def __str__(self) -> str:
+        """A line for each kernel, and the findings."""
+        rows = [["kernel", "config", "smoke set", "random operations", "reports"]]
+        for one in self.tested:
+            passed = one.smoke_checks - len(one.smoke_failed)
+            done = f"{one.worlds * fuzz.WORLD}, {sum(one.done.values())} succeeded"
+            smoke = f"{passed} of {one.smoke_checks}"
+            rows.append([one.variant, one.config, smoke, done, str(len(one.reports))])
+        parts = [columns(rows)]
+        for found in self.findings:
+            parts.append(f"FINDING {found.variant} ({found.config}), {found.kind}: {found.what}")
+            if (d := found.difference) and d.shortest:
+                parts += [f"  {line}" for line in d.shortest[:_SHOWN]]
+        parts.append(f"seed {self.seed}: {len(self.findings) or 'no'} findings")
+        return "\n".join(parts)
+
+
+def load(path: Path) -> SuiteRun:
+    """Read a saved run; raises ContendedError if it is none."""
+    return records.load(SuiteRun, path, "suite", SCHEMA, "run it again")
+
+
+def suite(
+    names: Sequence[str] = DEFAULT,
+    configs: Sequence[str] = ("base",),
+    *,
+    seed: int = 1,
+    ops: int = fuzz.OPS,
+    repeats: int = 1,
+    given: Path | None = None,
+    progress: Progress | None = None,
+) -> SuiteRun:
+    """Build what is missing, and test it; the first of the `names` is the reference.
+
+    They are `SLUG/VARIANT`, or files of patches. Raises UsageError for what there is not, and
+    LostVm, which is no finding, if QEMU was killed.
+    """
+    chosen = check(names, configs, seed, ops, repeats)
+    qemu.find()
+    tell = progress or (lambda *_: None)
+    started, clock, load_ = machine.now(), time.monotonic(), machine.load_1min()
+    origin = source.find(given)
+    kernels = {(str(v), c): build.build(v, c, origin, progress) for c in configs for v in chosen}
+    tested, findings = list[Tested](), list[Finding]()
+    for config in configs:
+        first: tuple[Tested, fuzz.Hear, Heard] | None = None
+        for variant in chosen:
+            kernel = kernels[str(variant), config]
+            tell(f"{variant} ({config})", len(tested), len(kernels))
+            hear = fuzz.hearing(kernel, seed, variant.cmdline)
+            heard = hear(0, ops // fuzz.WORLD, None)
+            one = _tested(variant, config, kernel, repeats, heard)
+            tested.append(one)
+            if first is None:
+                first = one, hear, heard
+                findings += _alone(one)
+                continue
+            findings += _compared(first[0], one)
+            if difference := fuzz.compare(seed, first[1], hear, first[2], heard):
+                findings.append(_finding(one, "fuzz", said(difference), difference))
+    return SuiteRun(
+        seed=seed,
+        ops=ops,
+        repeats=repeats,
+        tested=tested,
+        findings=findings,
+        kernels=[
+            KernelInfo(
+                str(v), c, k.version, k.build_id, k.compiler, [patch.name for patch in v.patches]
+            )
+            for c in configs
+            for v in chosen
+            for k in (kernels[str(v), c],)
+        ],
+        provenance=KernelProvenance(
+            cpu=machine.cpu_model(),
+            cpus_allowed=machine.allowed_cpus(),
+            host_kernel=machine.this_machine().kernel,
+            virtualized=machine.hypervisor(),
+            qemu=qemu.version(),
+            accel="tcg",
+            note="",
+            source=origin.version,
+            guest_compiler=cc.compiler().version,
+            contended=__version__,
+            commit=machine.commit(),
+            load_1min=load_,
+            started=started,
+            seconds=time.monotonic() - clock,
+        ),
+    )
+
+
+def check(
+    names: Sequence[str], configs: Sequence[str], seed: int, ops: int, repeats: int
+) -> list[Variant]:
+    """The variants of these names; raises UsageError for what cannot be."""
+    fuzz.check(seed, ops)
+    run.check(1, repeats)
+    if unknown := [config for config in configs if config not in CONFIGS]:
+        raise UsageError(f"no configuration {unknown[0]!r} here; there are: {', '.join(CONFIGS)}")
+    # How structs lie was seen when the case's own kernels were built, with debug information.
+    found = [replace(_named(name), layout={}) for name in dict.fromkeys(names)]
+    if len(found) < 2:
+        raise UsageError(f"{names[0]} alone is compared with nothing: name two variants or more")
+    return found
+
+
+def _named(name: str) -> Variant:
+    """A variant, or Linux with a patch that is in no case's file."""
+    if not name.endswith(".patch"):
+        return variants.pick(name)
+    file = Path(name)
+    if not file.is_file():
+        raise UsageError(f"there is no {name}")
+    return Variant(str(file.parent), file.name, "a patch of somebody's", (file,))
+
+
+def reports(console: str) -> list[str]:
+    """The kernel's complaints, each once, without the addresses that differ from boot to boot."""
+    found = (_PLACE.sub("", line) for line in outcomes.splats(console))
+    return list(dict.fromkeys(found))
+
+
+def said(difference: Difference) -> str:
+    """A difference in one line."""
+    if difference.operation is None:
+        return f"seed {difference.seed}: {difference.what}"
+    where = f"seed {difference.seed}, operation {difference.operation}: {difference.what}"
+    return f"{where} is {difference.reference!r} on the reference and {difference.seen!r} here"
+
+
+def _tested(variant: Variant, config: str, kernel: Kernel, repeats: int, heard: Heard) -> Tested:
+    checks, failed, complaints = 0, dict[str, None](), reports(heard.console)
+    asked = Boot(
+        kernel=kernel,
+        vcpus=run.SMOKE.vcpus,
+        args=run.SMOKE.told(),
+        cmdline=variant.cmdline,
+        accel="tcg",
+        deadline_s=2 * run.DEADLINE_S[config],
+    )
+    for _ in range(repeats):
+        try:
+            report = boot.boot(asked)
+            console = report.console
+            checks = len(report.checks)
+            failed |= {str(one["name"]): None for one in report.checks if not one["ok"]}
+        except GuestTrouble as trouble:
+            console = trouble.console
+            failed[f"{trouble.kind}: {trouble}"] = None
+        complaints += reports(console)
+    return Tested(
+        variant=str(variant),
+        config=config,
+        build_id=kernel.build_id,
+        smoke_checks=checks,
+        smoke_failed=list(failed),
+        worlds=len(heard.worlds),
+        done=dict(heard.done),
+        reports=list(dict.fromkeys(complaints)),
+        ended=heard.ended,
+    )
+
+
+def _finding(one: Tested, kind: str, what: str, difference: Difference | None = None) -> Finding:
+    return Finding(
+        variant=one.variant, config=one.config, kind=kind, what=what, difference=difference
+    )
+
+
+def _alone(one: Tested) -> list[Finding]:
+    """What is wrong with a reference by itself."""
+    found = [_finding(one, "smoke", name) for name in one.smoke_failed]
+    found += [_finding(one, "report", line) for line in one.reports]
+    return found + ([_finding(one, "fuzz", one.ended)] if one.ended else [])
+
+
+def _compared(reference: Tested, one: Tested) -> list[Finding]:
+    found = [
+        _finding(one, "smoke", name)
+        for name in one.smoke_failed
+        if name not in reference.smoke_failed
+    ]
+    more = [line for line in one.reports if line not in reference.reports]
+    return found + [_finding(one, "report", line) for line in more]
