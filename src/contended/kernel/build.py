@@ -27,7 +27,7 @@ from contended.kernel import make, patchfile, store
 from contended.kernel import source as sources
 from contended.kernel.make import Boxed, Progress
 from contended.kernel.source import KernelSource
-from contended.kernel.variants import WITH_DWARF, Layout, Variant
+from contended.kernel.variants import CONFIGS, WITH_DWARF, Layout, Variant
 from contended.profile.dwarf import Image
 from contended.profile.entries import StructMember
 from contended.records import Record
@@ -36,10 +36,10 @@ Report = Callable[..., None]  #: A `Progress` whose numbers may be left out.
 
 RECIPE = 1  #: Raised when kernels must be built anew although nothing of them changed.
 #: What the first build of a configuration needs on the disk with its snapshot, and a variant.
-BASE_BYTES = {**dict.fromkeys(WITH_DWARF, 1_200_000_000), "debug": 400_000_000, "up": 400_000_000}
+BASE_BYTES = {c: 1_200_000_000 if c in WITH_DWARF else 400_000_000 for c in CONFIGS}
 VARIANT_BYTES = 400_000_000
 #: About how many objects a configuration has, for the progress shown and for nothing else.
-OBJECTS = {"base": 760, "users": 780, "debug": 720, "up": 690}
+OBJECTS = {**dict.fromkeys(CONFIGS, 720), "base": 760, "users": 780, "handles": 760, "up": 690}
 _LINE = 64  # bytes of a cache line
 # Linked at the end of every build, so a snapshot does without them.
 _LINKED = (

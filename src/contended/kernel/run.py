@@ -22,12 +22,20 @@ from contended.kernel.make import Progress
 from contended.kernel.outcomes import Failed, Report
 from contended.kernel.qemu import Accel, Boot
 from contended.kernel.record import BootRecord, KernelInfo, KernelProvenance, KernelRun
-from contended.kernel.variants import MAX_VCPUS, Expectation, GuestRun, KernelCase, Variant, load
+from contended.kernel.variants import (
+    CONFIGS,
+    MAX_VCPUS,
+    Expectation,
+    GuestRun,
+    KernelCase,
+    Variant,
+    load,
+)
 from contended.profile import assemble, plugin
 from contended.profile.saved import Profiles
 
 # A guest is done in seconds; this is for a host that is busy with other things.
-DEADLINE_S = {"base": 180.0, "users": 180.0, "debug": 300.0, "up": 300.0}
+DEADLINE_S = {**dict.fromkeys(CONFIGS, 180.0), "debug": 300.0, "up": 300.0}
 # Nothing of it is counted or timed: whatever else is asked for, it has processors to race on.
 SMOKE = GuestRun("smoke", "smoke", {}, vcpus=4)
 SMOKE_DEBUG = replace(SMOKE, name="smoke-debug", config="debug")
