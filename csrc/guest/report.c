@@ -250,8 +250,13 @@ void report_result(struct result *r)
 		const uint64_t *sorted = r->latency;
 		const size_t n = r->n_latency;
 
+		uint64_t sum = 0;
+
 		qsort(r->latency, n, sizeof(*r->latency), compare);
+		for (size_t i = 0; i < n; i++)
+			sum += sorted[i];
 		put_begin(&l, "latency_ns");
+		put_number(&l, "mean", sum / n);
 		put_number(&l, "p50", percentile(sorted, n, 50));
 		put_number(&l, "p90", percentile(sorted, n, 90));
 		put_number(&l, "p99", percentile(sorted, n, 99));

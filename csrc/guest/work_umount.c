@@ -7,7 +7,9 @@
  * other CPUs run something, as those of a loaded machine do; a grace period
  * then has to interrupt them. With drawn=1 the places and the process have
  * names that nobody knows beforehand, and it is counted how often the process
- * gives up its CPU to wait, for whatever.
+ * gives up its CPU to wait, for whatever. With apart=N some of N microseconds
+ * pass before each, by chance: else every one begins where the one before it
+ * was woken, at a timer tick.
  */
 #include "guest.h"
 
@@ -33,11 +35,13 @@ static const struct param params[] = {
 	  "1: the other CPUs run a loop meanwhile" },
 	{ "drawn", PARAM_NUMBER, "0", 0, 1, NULL,
 	  "1: names are drawn, and waits are counted" },
+	{ "apart", PARAM_NUMBER, "0", 0, 1000000, NULL,
+	  "microseconds at most that pass before each, by chance" },
 	{ 0 },
 };
 
 static int flags;
-static uint64_t each;
+static uint64_t each, apart_us;
 static bool drawn;
 static char (*names)[WORD_BYTES]; /* of each place */
 
@@ -70,15 +74,22 @@ static void prepare(struct worker *w)
 
 static void op(struct worker *w, uint64_t i)
 {
-	const uint64_t before = drawn ? waits() : 0, begin = now_ns();
+	const uint64_t before = drawn ? waits() : 0;
 	const char *path = place(i);
+	uint64_t begin = now_ns();
 
+	if (apart_us) {
+		const uint64_t until = begin + 1000 * drawn_below((unsigned)apart_us);
+
+		do
+			begin = now_ns();
+		while (begin < until);
+	}
 	if (umount2(path, flags))
 		fail_errno("unmount %s", path);
-	if (drawn) {
-		w->latency_ns = now_ns() - begin;
+	w->latency_ns = now_ns() - begin;
+	if (drawn)
 		w->count[0] += waits() - before;
-	}
 }
 
 static void turn(struct result *result, int how, uint64_t ops)
@@ -105,6 +116,7 @@ static void run(void)
 	unsigned n_busy = 0;
 
 	drawn = arg_number("drawn");
+	apart_us = arg_number("apart");
 	names = calloc(ops, sizeof(*names));
 	if (!names)
 		fail("no memory for %" PRIu64 " names", ops);

@@ -66,7 +66,7 @@ def test_variable_locations_are_left_out_where_there_is_debug_information(kit: T
 
 def test_mistakes_are_named(kit: Toy) -> None:
     with pytest.raises(
-        UsageError, match="no configuration 'fast'; there are: base, users, debug, up"
+        UsageError, match="no configuration 'fast'; there are: base, users, handles, debug, up"
     ):
         make.options("fast", V)
     layer(kit, "base", "CONFIG_SMP=y\nSMP=y\n")
@@ -121,6 +121,11 @@ def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path
     assert ("CONFIG_KPROBES=y" in text) == (name == "observe")
     for option in ("CONFIG_USER_NS=y", "CONFIG_KEYS=y"):
         assert (option in text) == (name == "users")
+    assert ("CONFIG_FHANDLE=y" in text) == (name == "handles")
+    assert ("CONFIG_PREEMPT_RCU=y" in text) == (name == "preempt")
+    rates = {"hz-250": 250, "hz-1000": 1000, "preempt": 1000}
+    assert f"CONFIG_HZ={rates.get(name, 100)}\n" in text
+    assert make.hz(name, source.version) == rates.get(name, 100)
 
 
 def test_every_option_says_why(root: Path) -> None:

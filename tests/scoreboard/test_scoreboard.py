@@ -185,7 +185,8 @@ def timed_board(
     (home / "docs").mkdir(parents=True)
     (home / "docs" / "references.bib").symlink_to(root / "docs" / "references.bib")
     (home / "csrc").symlink_to(root / "csrc")
-    shutil.copytree(root / "results", home / "results", ignore=shutil.ignore_patterns("time*.json"))
+    other = shutil.ignore_patterns("time*.json", "waits.json")
+    shutil.copytree(root / "results", home / "results", ignore=other)
     for slug, found in regions.items():
         text = json.dumps({"case": slug, "run": "lines", "results": found})
         (home / "results" / slug / "time.json").write_text(text)
@@ -249,6 +250,32 @@ def test_the_part_that_comes_from_another_socket_is_read_by_what_moves(
     assert seen.values == (0.25,)
     assert seen.guesses == (40 / 79,)
     assert timed.load("overlay-creds", [timed.remote("x", "before", 40, "cred")]) == {}
+
+
+def test_changes_and_waits_in_guest_time_are_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = make_home(tmp_path / "home")
+    place = home / "results" / "some-case"
+    place.mkdir(parents=True)
+    monkeypatch.setenv("CONTENDED_HOME", str(home))
+    found = [region("before", 64, 1, 2e6), region("spin", 64, 1, 1e6)]
+    (place / "time-x.json").write_text(json.dumps({"results": found}))
+    seen = timed.load("some-case", [timed.change("getdent", "spin", "before", 64, file="time-x")])
+    assert (seen["getdent"].values, seen["getdent"].guesses) == ((-50.0,), (0.0,))
+    assert seen["getdent"].source == "results/some-case/time-x.json"
+    kinds = ("a", "lazy", 4e6), ("b", "lazy", 25e6), ("c", "lazy", 1), ("a", "plain", 1)
+    waits = [
+        {**region("before", 1, 1, 0), "run": run, "label": label, "mean_ns": ns, "clock": "guest"}
+        for run, label, ns in kinds
+    ]
+    (place / "waits.json").write_text(json.dumps({"results": waits}))
+    probe = timed.waits("before", "before", "lazy", ("a", "b"), rest_ms=3.0)
+    (read,) = timed.load("some-case", [probe]).values()
+    assert (read.values, read.guesses, read.clock) == ((7.0, 28.0), (), "guest")
+    # of another variant there is nothing, and a configuration that is missing is a range's end
+    for variant, runs in (("after", ("a",)), ("before", ("a", "d"))):
+        assert timed.load("some-case", [timed.waits("x", variant, "lazy", runs, rest_ms=0)]) == {}
 
 
 def test_a_size_that_was_not_timed_is_no_evidence(

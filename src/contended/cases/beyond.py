@@ -75,13 +75,15 @@ def slider(slug: str, title: str) -> Slider | Page:
     return page(sweep(slug), title, path, f"run {grid_command(slug)}")
 
 
-def in_virtual_time(slug: str, title: str, regions: Sequence[Region] | None = None) -> Plot:
+def in_virtual_time(
+    slug: str, title: str, regions: Sequence[Region] | None = None, *, file: str = "time"
+) -> Plot:
     """The real kernel's throughput by CPUs, beside the simulator's and the published points.
 
-    By default of the case's record of `contended kernel time`, else of such regions. Raises
-    ContendedError if there is no record.
+    By default of a record of the case, `file`, by `contended kernel time`, else of such regions.
+    Raises ContendedError if there is no record.
     """
-    kernel = timed.record(slug).regions if regions is None else regions
+    kernel = timed.record(slug, file).regions if regions is None else regions
     box = machines.get(kernel[0]["machine"])
     lines = timed.curves(
         kernel, lambda r: " ".join(filter(None, (r["variant"], r["label"], "kernel")))

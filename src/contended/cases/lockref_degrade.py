@@ -283,6 +283,15 @@ _WHOLE_CALLS = "The robot's workloads are whole system calls, which no model of 
 _NO_CLOCK = "A change in throughput needs a clock, and the lab's machine has none to trust."
 
 
+def _handles(cpus: int, file: str) -> tuple[timed.Time, ...]:
+    """stress-ng's handle on so many CPUs: the kernel with the idea is called spin in the lab."""
+    return (
+        timed.rate("before", "before", cpus, file=file),
+        timed.rate("after", "spin", cpus, file=file),
+        timed.ratio("after/before", "spin", "before", cpus, file=file),
+    )
+
+
 def _structure(kernel: Running) -> Seen:
     """A lockref's shortcut is compiled in where a lock is small enough, or not at all."""
     members = kernel.members("lockref")
@@ -333,6 +342,7 @@ STUDY = Study(
             kernel=_QUEUES,
             timed=(
                 *(timed.rate(of, "before", 20, label=phase) for of, phase in _STATES.items()),
+                timed.rate("partly-degraded", "before", 20, label="perturbed"),
                 timed.ratio("healthy/degraded", "before", "before", 20, labels=("calm", "after")),
             ),
             note="A few CPUs cannot keep the queue alive that keeps the lock held, so here the "
@@ -341,6 +351,7 @@ STUDY = Study(
         "spin-24-workers": Evidence(
             userspace=(RunProbe(_WAITING, ratio("phases", "after", "perturbed", _PERTURBED)),),
             kernel=_QUEUES,
+            timed=_handles(24, "time-handle"),
             note="What waiting is worth depends on how many visits take the lock for its own sake; "
             "the chapter shows both sides of the crossover.",
         ),
@@ -363,11 +374,13 @@ STUDY = Study(
         "robot-regressions": Evidence(
             no_userspace=_WHOLE_CALLS,
             no_kernel=_NO_CLOCK,
+            timed=(timed.change("getdent", "spin", "before", 64, file="time-getdent"),),
             note="Only the stressor that does little but take references can be simulated.",
         ),
         "robot-handle": Evidence(
             no_userspace=_WHOLE_CALLS,
             no_kernel=_NO_CLOCK,
+            timed=_handles(64, "time-robot"),
             note="In the report's call graph two thirds of the time is the inode hash's lock, "
             "under ilookup5_nowait(); lockrefs are under a third. The simulation has both, and "
             "waiting turns from help to harm at more CPUs than here.",

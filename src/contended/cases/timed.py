@@ -101,6 +101,32 @@ def ratio(
     return Time(of, read, file=file)
 
 
+def change(of: str, top: str, base: str, cpus: int, *, file: str = "time") -> Time:
+    """By how many per cent the rate of one variant differs from that of another; the guess is 0."""
+    times = ratio(of, top, base, cpus).read
+    return Time(of, lambda kept: [100 * (r - 1) for r in times(kept)], lambda _: [0.0], file)
+
+
+def waits(
+    of: str, variant: str, label: str, runs: Sequence[str], *, rest_ms: float, file: str = "waits"
+) -> Time:
+    """The mean wait of each boot of all these runs, milliseconds, in the guest's own time.
+
+    `rest_ms` is what else is in the published value; the record is of `contended kernel waits`. The
+    range is that over the runs' configurations: without one of them there is none.
+    """
+
+    def read(record: Record) -> list[float]:
+        wanted = {"variant": variant, "label": label}
+        found = [r for r in record.regions if wanted.items() <= r.items() and r["run"] in runs]
+        if {r["run"] for r in found} != set(runs):
+            return []
+        record.used.extend(found)
+        return [r["mean_ns"] / 1e6 + rest_ms for r in found]
+
+    return Time(of, read, lambda _: [], file)
+
+
 def waiting(
     of: str, variant: str, cpus: int, functions: Sequence[str], *, file: str = "time"
 ) -> Time:

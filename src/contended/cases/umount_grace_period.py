@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from contended import register, stats
-from contended.cases import Study
+from contended.cases import Study, timed
 from contended.cases.evidence import Evidence, RunProbe, lab_wait, wait
 from contended.cases.host import Host, Seen
+from contended.cases.timed import Time
 from contended.measure import results, today
 from contended.measure.running import Running
 from contended.register import Case, Published
@@ -102,8 +103,24 @@ def _lab_waits(label: str, *names: str) -> tuple[RunProbe, ...]:
     return tuple(RunProbe(f"{name}: median umount", read) for name, read in reads)
 
 
+#: The lab's configurations, with normal grace periods: those that a real-time kernel has by default
+#: (rcu_normal_after_boot in kernel/rcu/update.c), and all of the reports' are real-time kernels.
+CONFIGURED = ("hz-100", "hz-250", "hz-1000", "preempt")
+
+
+def _guest_time(label: str, *names: str) -> tuple[Time, ...]:
+    """What is published is of the whole command, of which the umount is all but `call_us`."""
+    rest = grace.Rcu().call_us / 1000
+    return tuple(timed.waits(name, name, label, CONFIGURED, rest_ms=rest) for name in names)
+
+
 def _lazy(*names: str) -> Evidence:
-    return Evidence(userspace=_waits(*names), kernel=_lab_waits("lazy", *names), note=_TICKS)
+    return Evidence(
+        userspace=_waits(*names),
+        kernel=_lab_waits("lazy", *names),
+        timed=_guest_time("lazy", "before"),
+        note=_TICKS,
+    )
 
 
 _TICKS = (
@@ -166,15 +183,18 @@ STUDY = Study(
         "plain-umount": Evidence(
             no_userspace=_ONLY_LAZY,
             kernel=_lab_waits("plain", "before", "call-rcu"),
+            timed=_guest_time("plain", "before"),
             note="The control: a plain umount waits with the patch as without it. " + _TICKS,
         ),
         "plain-umount-2025": Evidence(
             no_userspace=_ONLY_LAZY,
             kernel=_lab_waits("plain", "before", "queue-rcu-work"),
+            timed=_guest_time("plain", "before", "queue-rcu-work"),
             note="The control, a year later. " + _TICKS,
         ),
         "defer-everything": Evidence(
             userspace=_waits("before", "call-rcu"),
+            timed=_guest_time("plain", "before"),
             no_kernel="The lab has no kernel that defers plain umounts: they must be finished when "
             "the system call returns.",
             note=_TICKS,

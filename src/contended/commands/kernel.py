@@ -33,6 +33,7 @@ from contended.kernel import (
     store,
     suite,
     variants,
+    waits,
 )
 from contended.kernel.releases import BOOK
 from contended.show import canvas
@@ -95,6 +96,16 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--json", type=Path, metavar="FILE|-", help="write the results as JSON")
     curve = "draw them, with the simulated and the published ones: .svg, .png or .pdf"
     add("--plot", type=Path, metavar="FILE", help=curve)
+    add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
+    about = """Boot a case's kernels with QEMU counting instructions for time, so that ticks, sleep
+        and grace periods are in the guest's own time: one configuration after another, as its
+        runs with icount name them. Builds what is missing."""
+    add = command("waits", _waits, "how long a system call waits, by the kernel's config", about)
+    add("slug", metavar="SLUG")
+    add("--variants", type=commandline.names, metavar="A,B", help="default: before,after")
+    add("--runs", type=commandline.names, metavar="NAME,NAME", help="default: all with icount")
+    add("--boots", type=int, default=1, metavar="K", help="boots of each; default: 1")
+    add("--json", type=Path, metavar="FILE|-", help="write the waits as JSON")
     add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
     about = """Count on the unpatched kernels of several releases what each bug makes them do, and
         set it beside what the register says of the fix. Source and kernels of releases that are
@@ -253,6 +264,20 @@ def _time(args: argparse.Namespace) -> None:
     if args.plot is not None:
         title = f"{args.slug}, {found.run}"
         beyond.in_virtual_time(args.slug, title, found.regions).save(args.plot)
+
+
+def _waits(args: argparse.Namespace) -> None:
+    commandline.check_writable(args.json)
+    chosen = options(args, "runs", "boots")
+    with commandline.lines() as progress:
+        found = waits.waits(
+            args.slug,
+            wanted=args.variants,
+            source_path=args.source,
+            progress=progress,
+            **chosen,
+        )
+    commandline.deliver(args.json, found.to_json, lambda: found)
 
 
 def _history(args: argparse.Namespace) -> int:

@@ -39,7 +39,14 @@ RECIPE = 1  #: Raised when kernels must be built anew although nothing of them c
 BASE_BYTES = {**dict.fromkeys(CONFIGS, 400_000_000), **dict.fromkeys(WITH_DWARF, 1_200_000_000)}
 VARIANT_BYTES = 400_000_000
 #: About how many objects a configuration has, for the progress shown and for nothing else.
-OBJECTS = {"base": 760, "users": 780, "debug": 720, "up": 690, "observe": 800}
+OBJECTS = {
+    **dict.fromkeys(CONFIGS, 720),
+    "base": 760,
+    "users": 780,
+    "handles": 760,
+    "up": 690,
+    "observe": 800,
+}
 _LINE = 64  # bytes of a cache line
 # Linked at the end of every build, so a snapshot does without them.
 _LINKED = (

@@ -40,9 +40,13 @@ _DIAGNOSTIC = re.compile(r"(?P<file>[^\s:]+\.[chSo]):.*?\b(?P<kind>warning|error
 _LAYERS = {
     "base": ("base",),
     "users": ("base", "users"),
+    "handles": ("base", "handles"),
     "debug": ("base", "debug"),
     "up": ("base", "debug", "up"),
     "observe": ("base", "observe"),
+    "hz-250": ("base", "hz-250"),
+    "hz-1000": ("base", "hz-1000"),
+    "preempt": ("base", "hz-1000", "preempt"),
 }
 _MEDDLING = re.compile(
     r"(MAKE|MAKEFLAGS|MFLAGS|GNUMAKEFLAGS|MAKELEVEL|MAKEFILES|MAKEOVERRIDES|ARCH|CROSS_COMPILE"
@@ -68,6 +72,12 @@ class BuildError(store.ToolError):
 def options(config: str, version: str) -> dict[str, str]:
     """What a configuration asks for in a version of Linux, without `CONFIG_`; `n` is off."""
     return {name: value for name, (value, _) in _lines(config, version).items()}
+
+
+def hz(config: str, version: str) -> int:
+    """The timer ticks a second of a configuration in a version of Linux."""
+    rates = (re.fullmatch(r"HZ_(\d+)", n) for n, v in options(config, version).items() if v == "y")
+    return next((int(rate[1]) for rate in rates if rate), 100)
 
 
 def _lines(config: str, version: str) -> dict[str, tuple[str, str]]:

@@ -21,7 +21,7 @@ from typing import Literal
 
 from contended import child
 from contended.errors import ContendedError, UsageError
-from contended.kernel import guest, store
+from contended.kernel import guest, make, store
 from contended.kernel.build import Kernel
 
 QEMU = "qemu-system-x86_64"
@@ -35,7 +35,6 @@ CMDLINE = (
     "tsc=reliable clocksource=tsc no_timer_check ct.lab=1"
 )
 ICOUNT_KHZ = 1_000_000  # what QEMU calls a second, in instructions, with -icount shift=0
-HZ = 100
 _RDTSC = bytes.fromhex("0f31 48c1e220 4809d0 c3")  # rdtsc; shl rdx, 32; or rax, rdx; ret
 
 Accel = Literal["auto", "tcg", "kvm"]
@@ -125,7 +124,8 @@ def command_line(boot: Boot) -> str:
     parts = [CMDLINE]
     if khz := ICOUNT_KHZ if boot.icount else tsc_khz():
         # Both would be calibrated against an emulated timer chip.
-        parts.append(f"tsc_early_khz={khz} lpj={khz * 1000 // HZ}")
+        hz = make.hz(boot.kernel.config, boot.kernel.version)
+        parts.append(f"tsc_early_khz={khz} lpj={khz * 1000 // hz}")
     if boot.icount:
         # The local APIC's timer would be calibrated for a tenth of a guest's second, during which
         # nothing but the counter is looked at: half a minute, where instructions are counted.

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * work_stress.c - what two of stress-ng's stressors ask the kernel for.
+ *
+ * handle: the name of a device becomes a handle, and the handle an open file.
+ * All processes do it with the same device, whose inode is looked for under
+ * the one lock of all inodes' hash, and whose dentry is found under its own.
+ *
+ * getdent: every directory under a few file systems is opened and listed. In
+ * proc that looks each entry's dentry up, under its lock. Processes that have
+ * done it for a while are in different places of the walk: each begins at one
+ * by chance, or with spread=0 all at the first.
+ */
+#include "guest.h"
+
+#include <dirent.h>
+#include <sys/syscall.h>
+
+#include "args.h"
+#include "gate.h"
+#include "sys.h"
+#include "work.h"
+
+#define DEVICES "/dev"
+#define DEVICE DEVICES "/zero"
+#define MAX_DIRS 4096
+
+static const struct param handle_params[] = {
+	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL, "opens by handle of each process" },
+	{ 0 },
+};
+
+static const struct param getdent_params[] = {
+	{ "ops", PARAM_NUMBER, "100", 1, 10000000, NULL, "directories that each process lists" },
+	{ "spread", PARAM_NUMBER, "1", 0, 1, NULL, "0: all begin at the same directory" },
+	{ 0 },
+};
+
+static void op_handle(struct worker *w, uint64_t i)
+{
+	static union {
+		struct file_handle handle;
+		char room[sizeof(struct file_handle) + MAX_HANDLE_SZ];
+	} found;
+	int mount, at, fd;
+
+	(void)w;
+	(void)i;
+	/* First how long it is, as everybody asks who does not know. */
+	found.handle.handle_bytes = 0;
+	if (name_to_handle_at(AT_FDCWD, DEVICE, &found.handle, &mount, 0) != -1)
+		fail("the handle of " DEVICE " has no bytes");
+	if (errno == ENOSYS)
+		fail("this kernel opens nothing by handle: boot one with config handles");
+	if (errno != EOVERFLOW || found.handle.handle_bytes > MAX_HANDLE_SZ)
+		fail_errno("ask for the handle of " DEVICE);
+	if (name_to_handle_at(AT_FDCWD, DEVICE, &found.handle, &mount, 0))
+		fail_errno("get the handle of " DEVICE);
+	at = open_file(DEVICES, O_RDONLY);
+	fd = open_by_handle_at(at, &found.handle, O_RDONLY);
+	if (fd < 0)
+		fail_errno("open " DEVICE " by its handle");
+	if (close(fd) || close(at))
+		fail_errno("close " DEVICE);
+}
+
+static void run_handle(void)
+{
+	const struct gate gate = {
+		.procs = arg_procs(worker_cpus()),
+		.ops = arg_number("ops"),
+		.warm_ups = 3,
+		.op = op_handle,
+	};
+	struct result result = { 0 };
+
+	gate_run(&gate, &result);
+	report_result(&result);
+}
+
+static char *dirs[MAX_DIRS];
+static unsigned n_dirs;
+
+/* Note a directory and, before its next sibling, those in it. */
+static void walk(const char *path, unsigned depth)
+{
+	struct dirent *entry;
+	DIR *dir = opendir(path);
+
+	if (!dir || n_dirs == MAX_DIRS) {
+		if (dir)
+			closedir(dir);
+		return;
+	}
+	dirs[n_dirs] = strdup(path);
+	if (!dirs[n_dirs++])
+		fail("no memory for the names of directories");
+	while (depth && (entry = readdir(dir)))
+		if (entry->d_type == DT_DIR && strcmp(entry->d_name, ".") &&
+		    strcmp(entry->d_name, "..")) {
+			char *below;
+
+			if (asprintf(&below, "%s/%s", path, entry->d_name) < 0)
+				fail("no memory for the names of directories");
+			walk(below, depth - 1);
+			free(below);
+		}
+	closedir(dir);
+}
+
+static void op_getdent(struct worker *w, uint64_t i)
+{
+	static char entries[131072];
+	const char *path = dirs[(w->local[0] + i) % n_dirs];
+	int fd = open(path, O_RDONLY | O_DIRECTORY);
+	long n;
+
+	/* A thread of the kernel may have ended since, and its directories with it. */
+	if (fd < 0 && errno == ENOENT)
+		return;
+	if (fd < 0)
+		fail_errno("open %s", path);
+	while ((n = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0)
+		;
+	if (n < 0 && errno != ENOENT)
+		fail_errno("list %s", path);
+	if (close(fd))
+		fail_errno("close %s", path);
+}
+
+/* By a hash, so that a process has the same place in each boot. */
+static void prepare_getdent(struct worker *w)
+{
+	uint64_t x = (w->id + 1) * 0x9e3779b97f4a7c15ull;
+
+	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
+	w->local[0] = arg_number("spread") ? x >> 32 : 0;
+}
+
+static void run_getdent(void)
+{
+	static const struct {
+		const char *path;
+		unsigned depth;
+	} roots[] = { { "/proc", 8 }, { "/dev", 1 }, { "/sys", 8 } };
+	const struct gate gate = {
+		.procs = arg_procs(worker_cpus()),
+		.ops = arg_number("ops"),
+		.warm_ups = 3,
+		.prepare = prepare_getdent,
+		.op = op_getdent,
+	};
+	struct result result = { 0 };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(roots); i++)
+		walk(roots[i].path, roots[i].depth);
+	if (!n_dirs)
+		fail("there is no directory in /proc, /dev and /sys");
+	result.size = n_dirs;
+	gate_run(&gate, &result);
+	report_result(&result);
+}
+
+const struct workload work_handle = {
+	"handle", "a device opened by its handle, as by stress-ng --handle",
+	handle_params, run_handle, false,
+};
+const struct workload work_getdent = {
+	"getdent", "directories of proc and sysfs listed, as by stress-ng --getdent",
+	getdent_params, run_getdent, false,
+};
