@@ -179,7 +179,7 @@ def test_a_release_s_kernel_is_of_its_source(
         return f"the source of {release}"
 
     def booted(_kernel: object, variant: Variant, *_: object) -> list[Timed]:
-        return [point(1, 1, 1e6, variant=variant.name)]  # type: ignore[arg-type]
+        return [point(1, 1, 1e6, variant=variant.name)]
 
     monkeypatch.setattr(source, "obtain", obtained)
     monkeypatch.setattr(build, "build", lambda v, _config, tree, _: built.append((v, tree)))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import json
 from pathlib import Path
 
@@ -63,20 +65,14 @@ def test_guest_time_is_as_recorded() -> None:
 
 def test_a_table_has_a_row_for_each_run_and_a_range_of_its_boots() -> None:
     one = waits.recorded(SLUG).results[0]
-    kept = {"variant": "before", "label": "lazy", "run": "x"}
-    changed = [
-        waits.Waited(**{**_fields(one), **kept, "seed": n, "mean_ns": n * 10**6}) for n in (1, 2)
-    ]
+    kept = replace(one, variant="before", label="lazy", run="x")
+    changed = [replace(kept, seed=n, mean_ns=n * 10**6) for n in (1, 2)]
     found = waits.Waits(
         case=SLUG, source="6.1", qemu="7", cpu="c", commit=None, results=tuple(changed)
     )
     table = found.table("", [("umount -l", "before", "lazy"), ("umount", "before", "plain")])
     assert list(table.rows) == [("x", "1 to 2", "-")]
     assert "1 to 2 ms" in str(found)
-
-
-def _fields(one: waits.Waited) -> dict[str, object]:
-    return {name: getattr(one, name) for name in one.__slots__}
 
 
 @pytest.mark.parametrize(
