@@ -94,7 +94,8 @@ static void try_mount(const char *type, const char *at)
 {
 	mkdir(at, 0755);
 	/* What is missing is said by whoever needs it. */
-	if (mount(type, at, type, 0, NULL) && errno != EBUSY && errno != ENODEV)
+	if (mount(type, at, type, 0, NULL) && errno != EBUSY && errno != ENODEV &&
+	    errno != ENOENT)
 		fail_errno("mount %s at %s", type, at);
 }
 
