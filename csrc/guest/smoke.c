@@ -79,6 +79,9 @@ void beside(void (*f)(void))
 	if (pid < 0)
 		fail_errno("fork");
 	if (!pid) {
+		/* A lab kernel's other CPUs are isolated: nobody is moved there. */
+		if (in_lab())
+			pin_to(online_cpu((n_companions + 1) % online_cpus()));
 		n_companions = 0;
 		f();
 		_exit(0);

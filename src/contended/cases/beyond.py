@@ -109,9 +109,9 @@ def in_virtual_time(
 def by_release(slug: str, title: str) -> Plot:
     """The throughput of each release's unpatched kernel in virtual time, by CPUs.
 
-    Of the record `results/history/time-<slug>.json`; raises ContendedError if there is none.
+    Of the record `results/history/time/<slug>.json`; raises ContendedError if there is none.
     """
-    kernel = timed.record("history", f"time-{slug}").regions
+    kernel = timed.record("history/time", slug).regions
     return chart(
         title,
         timed.curves(kernel, lambda region: f"Linux {region['variant']}"),
@@ -123,7 +123,7 @@ def by_release(slug: str, title: str) -> Plot:
 
 def release_rates(slug: str, cpus: int) -> dict[str, float]:
     """From the same record, by release: operations a second of so many CPUs, a median of seeds."""
-    kernel = timed.record("history", f"time-{slug}").regions
+    kernel = timed.record("history/time", slug).regions
     found = timed.curves(kernel, lambda region: str(region["variant"]))
     return {name: stats.median(curve.get(cpus, ())) for name, curve in found.items()}
 
