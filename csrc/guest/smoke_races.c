@@ -9,7 +9,6 @@
 #include "smoke.h"
 
 #include <linux/fs.h>
-#include <linux/openat2.h>
 #include <signal.h>
 #include <sys/syscall.h>
 
@@ -129,66 +128,6 @@ static void rename_and_dotdot(void)
 	beside(move_for_ever);
 	let_run(MOMENT_MS);
 	together();
-}
-
-#define DOWN_AND_UP "x/../x/../x/../x/../x/../x/../x/../x/../"
-#define WALKS 200
-#define NOTICED 10 /* of them, at least once in so many tries */
-#define TRIES 40
-
-static void move_elsewhere(void)
-{
-	while (!time_is_up()) {
-		OK(rename("p/y", "q/y"));
-		OK(rename("q/y", "p/y"));
-	}
-}
-
-static unsigned noticed_renames(int dir)
-{
-	struct open_how how = { .flags = O_PATH, .resolve = RESOLVE_BENEATH };
-	unsigned noticed = 0;
-
-	for (unsigned i = 0; i < WALKS; i++) {
-		int fd = (int)syscall(SYS_openat2, dir, DOWN_AND_UP "x", &how, sizeof(how));
-
-		if (fd < 0 && errno != EAGAIN)
-			fail_errno("openat2 beneath");
-		if (fd < 0)
-			noticed++;
-		else
-			close(fd);
-	}
-	return noticed;
-}
-
-/*
- * A walk that must not leave a directory has to notice renames on its way, of
- * whatever: what it goes up from may have been moved out. While another CPU
- * does nothing else, many walks have one. Who compares in vain notices next to none,
- * those that come between two instructions.
- */
-static void rename_and_scoped_dotdot(void)
-{
-	unsigned most = 0;
-	int dir;
-
-	if (online_cpus() < 2)
-		return; /* nobody is there to rename while the walk is on its way */
-	make_dir("p");
-	make_dir("q");
-	make_dir("x");
-	make_file("p/y");
-	dir = open_file(WORK, O_PATH | O_DIRECTORY);
-	beside(move_elsewhere);
-	for (unsigned i = 0; i < TRIES && most < NOTICED; i++) {
-		const unsigned noticed = noticed_renames(dir);
-
-		most = noticed > most ? noticed : most;
-	}
-	together();
-	if (most < NOTICED)
-		fail("at most %u of %d scoped walks notice a rename on their way", most, WALKS);
 }
 
 static unsigned *winners;
@@ -642,7 +581,6 @@ const struct check smoke_races[] = {
 	{ "race-rename-stat", rename_and_stat },
 	{ "race-rmdir-dotdot", rmdir_and_dotdot },
 	{ "race-rename-dotdot", rename_and_dotdot },
-	{ "race-rename-scoped", rename_and_scoped_dotdot },
 	{ "race-create-exclusive", one_winner },
 	{ "race-link-open", link_and_open },
 	{ "race-symlink-creat", symlink_and_creat },

@@ -12,6 +12,7 @@
  */
 #include "guest.h"
 
+#include <linux/openat2.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -23,11 +24,12 @@
 #include "work.h"
 
 #define WARM_UPS 3
+#define DOWN_AND_UP "d/../d/../d/../d/../d/../d/../d/../d/../"
 #define ENTRIES 8 /* of the directory that is listed */
 
 static const struct param params[] = {
 	{ "kind", PARAM_WORD, "all", 0, 0,
-	  "all|open|stat|create|rename|readlink|getdents|pipe|epoll|spawn|mount|umount|lazy|beside",
+	  "all|open|stat|create|rename|readlink|getdents|pipe|epoll|spawn|mount|umount|lazy|beside|scoped",
 	  "what each process does" },
 	{ "ops", PARAM_NUMBER, "200", 10, 100000, NULL,
 	  "operations of each process; a tenth of what is long" },
@@ -140,6 +142,14 @@ static void with_entries(struct worker *w)
 	fd = open_file(text("%s/d", home), O_RDONLY | O_DIRECTORY);
 }
 
+static void with_entries_and_file(struct worker *w)
+{
+	with_entries(w);
+	make_file("%s", file);
+	close(fd);
+	fd = open_file(home, O_PATH | O_DIRECTORY);
+}
+
 static void op_getdents(struct worker *w, uint64_t i)
 {
 	_Alignas(8) char entries[1024];
@@ -152,6 +162,30 @@ static void op_getdents(struct worker *w, uint64_t i)
 		all += bytes;
 	if (bytes || all < ENTRIES)
 		fail_errno("getdents %s/d", home);
+}
+
+/*
+ * One renames; the others walk paths with many ".." that must not leave a
+ * directory, and count the walks that noticed a rename on their way: what they
+ * go up from may have been moved out.
+ */
+static void op_scoped(struct worker *w, uint64_t i)
+{
+	struct open_how how = { .flags = O_PATH, .resolve = RESOLVE_BENEATH };
+	int found;
+
+	if (w->id == 0) {
+		for (unsigned n = 0; n < 8; n++)
+			op_rename(w, i);
+		return;
+	}
+	found = (int)syscall(SYS_openat2, fd, DOWN_AND_UP "d", &how, sizeof(how));
+	if (found >= 0)
+		close(found);
+	else if (errno == EAGAIN)
+		w->count[0]++;
+	else
+		fail_errno("openat2 beneath %s", home);
 }
 
 static void op_pipe(struct worker *w, uint64_t i)
@@ -259,6 +293,7 @@ static const struct kind kinds[] = {
 	{ "umount", with_mounts, op_umount, NULL, true },
 	{ "lazy", with_mounts, op_lazy, NULL, true },
 	{ "beside", with_file, op_beside, NULL, false },
+	{ "scoped", with_entries_and_file, op_scoped, NULL, false },
 };
 
 static void measure(void)
@@ -270,6 +305,7 @@ static void measure(void)
 		.prepare = kind->prepare,
 		.op = kind->op,
 		.finish = kind->finish,
+		.counts = { kind->op == op_scoped ? "noticed" : NULL },
 	};
 	struct result result = { .label = kind->name };
 
