@@ -29,7 +29,7 @@ from contended.records import Record
 from contended.show.table import columns
 
 SCHEMA = 1
-#: What it leaves behind, if anything: a tracing instance, a mount.
+#: Shows a tracing instance or a mount that it has left behind.
 LEFT = "ls /sys/kernel/tracing/instances; grep contended /proc/mounts; true"
 
 # What has been loaded when it is done; the controls are processes of their own.

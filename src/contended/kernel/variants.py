@@ -22,7 +22,7 @@ Config = Literal[
 ]
 CONFIGS = get_args(Config)
 WITH_DWARF = ("base", "users", "handles", "observe")  #: What a layout, and the profiler, must have.
-#: Of runs that are recorded by hand: no outcome takes such a kernel, and so no test builds one.
+#: Their runs are recorded by hand; no outcome takes such a kernel, and so no test builds one.
 BY_HAND = ("handles", "hz-250", "hz-1000", "preempt")
 MAX_VCPUS = 128  #: What the kernels are configured for.
 _T = TypeVar("_T")
