@@ -22,7 +22,8 @@ _OTHER = ("Counts and exponents", 1.0)
 _ROOM, _LEFT, _TOP = 216.0, 66.0, 24.0  # px: where points go, and the margins at two sides of it
 _FOOT = _TOP + _ROOM
 _TOUCH = 13.0  # px: points nearer than this share a label
-_SIDES = ((1, 0), (-1, 0), (0, -12), (0, 12))  # of a point, where a label may go
+# Of a point, where a label may go.
+_SIDES = ((1, 0), (-1, 0), (0, -12), (0, 12), (1, -12), (1, 12), (-1, -12), (-1, 12))
 _RING = "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z"
 _MARKS = {
     "held": _RING,

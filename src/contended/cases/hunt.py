@@ -102,11 +102,11 @@ def ranked(file: str = "time") -> Table:
         rows.append(
             (
                 label,
-                f"{number(1e6 / one, 2)} µs",
-                f"{number(times, 2)} times",
-                number(stats.median([each["transfers"] for each in seen]), 2),
+                f"{number(1e6 / one, 3)} µs",
+                f"{number(times, 3)} times",
+                number(stats.median([each["transfers"] for each in seen]), 3),
                 "; ".join(
-                    f"{place['function']}: {place['thing']} ({number(place['ns'], 2)} ns)"
+                    f"{place['function']}: {place['thing']} ({number(place['ns'], 3)} ns)"
                     for place in worst["places"][:PLACES]
                 ),
             )
