@@ -26,6 +26,9 @@ def region(label: str, cpus: int, per_second: float, **more: Any) -> Mapping[str
         "seed": 1,
         "stalled_ns": 50.0,
         "transfers": 1.5,
+        "escaped": 0.0,
+        "ticks": 0.0,
+        "together_ns": 9.0,
         "places": [place],
         **more,
     }
@@ -52,12 +55,13 @@ def test_calls_are_ranked_by_what_many_cpus_make_of_them(recorded: Any) -> None:
         region("good", 80, 60e6),
         region("bad", 1, 2e6),
         region("bad", 80, 1e6),
-        region("bad", 80, 1e6, seed=2, stalled_ns=900.0),
+        region("bad", 80, 1e6, seed=2, stalled_ns=900.0, ticks=0.02),
     )
     assert hunt.scaling() == pytest.approx({"bad": 0.5, "good": 60})
     table = hunt.ranked()
     assert [row[0] for row in table.rows] == ["bad", "good"]
-    assert table.rows[0][1:3] == ("0.5 µs", "0.5 times")
+    assert table.rows[0][1:3] == ("0.5 µs", "0.5 times !")
+    assert table.rows[1][2] == "60 times"
     assert "f: the line of bad (40 ns)" in table.rows[0][-1]
 
 

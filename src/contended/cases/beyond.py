@@ -112,12 +112,14 @@ def by_release(slug: str, title: str) -> Plot:
     Of the record `results/history/time/<slug>.json`; raises ContendedError if there is none.
     """
     kernel = timed.record("history/time", slug).regions
+    marked = sum(map(timed.doubtful, kernel))
     return chart(
         title,
         timed.curves(kernel, lambda region: f"Linux {region['variant']}"),
         xlabel="CPUs",
         ylabel="operations/s, all CPUs",
-        note=f"real kernels in virtual time: {machines.get(kernel[0]['machine']).title}",
+        note=f"real kernels in virtual time: {machines.get(kernel[0]['machine']).title}; {marked} "
+        f"of {len(kernel)} points are marked as doubtful, most for timer ticks",
     )
 
 

@@ -103,7 +103,7 @@ def ranked(file: str = "time") -> Table:
             (
                 label,
                 f"{number(1e6 / one, 3)} µs",
-                f"{number(times, 3)} times",
+                f"{number(times, 3)} times{' !' * any(map(timed.doubtful, seen))}",
                 number(stats.median([each["transfers"] for each in seen]), 3),
                 "; ".join(
                     f"{place['function']}: {place['thing']} ({number(place['ns'], 3)} ns)"
@@ -113,7 +113,9 @@ def ranked(file: str = "time") -> Table:
         )
     head = ("call", "alone", f"{most} CPUs over 1", "lines a call", "where it waits longest")
     box = machines.get(regions[0]["machine"]).title
-    return Table(f"Calls that share nothing, Linux {regions[0]['variant']}, {box}", head, rows)
+    title = f"Calls that share nothing, Linux {regions[0]['variant']}, {box}"
+    mark = "! Doubtful: more than a hundredth of it was timer ticks, or not all worked at one time."
+    return Table(title, head, rows, [mark])
 
 
 def beside(title: str, file: str = "time-beside", seeds: int = 3) -> Plot:

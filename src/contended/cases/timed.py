@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from contended.errors import ContendedError
+from contended.kernel.clock import DOUBT
 from contended.show import lesson
 from contended.simulate import machines
 
@@ -160,6 +161,12 @@ def remote(of: str, variant: str, cpus: int, thing: str, *, file: str = "time") 
         return [sum(each != socket[0] for each in socket) / (cpus - 1)]
 
     return Time(of, read, guess=elsewhere, file=file)
+
+
+def doubtful(region: Region) -> bool:
+    """Whether `contended kernel time` marks it: waits given up, ticks, or never all at work."""
+    ticks = region["ticks"] if region["cpus"] > 1 else 0.0
+    return max(region["escaped"], ticks) > DOUBT or not region["together_ns"]
 
 
 def curves(
