@@ -98,8 +98,8 @@ static void operate(struct worker *w, const struct gate *g, uint64_t *latency)
 
 /*
  * fifo=1: as real-time processes. For each CPU with an ordinary one the
- * scheduler keeps a deadline server from 6.12 on, which wakes every second: on
- * an emulated machine that is once in a few operations.
+ * scheduler keeps a deadline server from 6.12 on, whose timer follows the
+ * host's clock and needs the tick.
  */
 static void take_the_cpu(void)
 {

@@ -25,6 +25,23 @@ static ino_t inode_of(const char *path)
 	return st.st_ino;
 }
 
+static unsigned *elsewhere;
+
+static void say_where(void)
+{
+	if (sched_getcpu() != online_cpu(0))
+		__atomic_fetch_add(elsewhere, 1, __ATOMIC_RELAXED);
+}
+
+/* Or none of these is a race: a lab kernel moves nobody to another CPU. */
+static void companions_apart(void)
+{
+	elsewhere = shared_memory(sizeof(*elsewhere));
+	beside(say_where);
+	together();
+	EXPECT(!in_lab() || *elsewhere == (online_cpus() > 1));
+}
+
 static ino_t inode_a, inode_b;
 
 static void exchange_for_ever(void)
@@ -579,6 +596,7 @@ static void overlay_at_once(void)
 }
 
 const struct check smoke_races[] = {
+	{ "race-companions-apart", companions_apart },
 	{ "race-rename-stat", rename_and_stat },
 	{ "race-rmdir-dotdot", rmdir_and_dotdot },
 	{ "race-rename-dotdot", rename_and_dotdot },

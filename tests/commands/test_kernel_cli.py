@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,6 +52,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A clone whose only case is `example`."""
     place = make_home(tmp_path / "home")
     (place / "patches" / "example").mkdir(parents=True)
+    shutil.copytree(Path("patches/config").resolve(), place / "patches" / "config")
     (place / "patches" / "example" / "variants.toml").write_text(CASE)
     monkeypatch.setenv("CONTENDED_HOME", str(place))
     monkeypatch.setenv("CONTENDED_CACHE", str(tmp_path / "cache"))

@@ -14,6 +14,7 @@ from contended import cases, register, stats
 from contended.book import simulator
 from contended.cases import beyond, lockref_degrade, open_creat_unlazy, timed
 from contended.errors import ContendedError, UsageError
+from contended.kernel import releases
 from contended.measure.results import number
 from contended.show import lesson, widget
 from contended.simulate import chart, curves, grace, machines
@@ -117,6 +118,34 @@ def test_the_kernel_s_curve_stands_beside_the_simulated_one_and_the_published_po
     assert "simulated: " not in alone.alt.replace("and simulated: ", "")
     with pytest.raises(ContendedError, match="no record of kernel time"):
         beyond.in_virtual_time("umount-grace-period", "umount")
+
+
+@pytest.mark.parametrize(
+    "slug",
+    ["open-creat-unlazy", "dentry-false-sharing", "overlay-creds", "umount-grace-period"],
+)
+def test_each_release_has_a_curve_of_its_own_record(slug: str) -> None:
+    drawn = beyond.by_release(slug, "by release")
+    kept = timed.record("history/time", slug)
+    rates = beyond.release_rates(slug, 16)
+    assert list(rates) == releases.names()
+    for name, rate in rates.items():
+        (seen,) = kept.rates(name, 16, "lazy" if slug == "umount-grace-period" else "").values()
+        assert rate == seen
+        assert f"Linux {name}: " in drawn.alt
+        assert f"{number(rate, 3)} at 16" in drawn.alt
+    marked = sum(map(timed.doubtful, kept.regions))
+    assert f"{marked} of {len(kept.regions)} points are marked" in drawn.alt
+
+
+def test_what_was_seen_beside_ticks_is_doubtful_but_where_nobody_waits_for_them() -> None:
+    region = dict(timed.record("open-creat-unlazy").regions[0], cpus=4, ticks=0.0, escaped=0.0)
+    assert not timed.doubtful(region)
+    assert timed.doubtful({**region, "ticks": 0.02})
+    assert timed.doubtful({**region, "escaped": 0.02})
+    assert timed.doubtful({**region, "together_ns": 0.0})
+    assert not timed.doubtful({**region, "ticks": 0.02, "cpus": 1})
+    assert not timed.doubtful({"clock": "guest"})
 
 
 def test_the_crossover_is_where_the_published_points_need_it() -> None:

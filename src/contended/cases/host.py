@@ -121,7 +121,7 @@ def _controlled(control: Callable[[Running], Seen], kernel: Running) -> Seen:
 
 
 def counted(traced: Traced, kernel: Running) -> Seen:
-    """What root counts; raises ContendedError where that is refused."""
+    """What root counts, or why nothing is counted."""
     try:
         with tracing.counting((traced.calls, traced.per)) as calls:
             traced.operation(kernel)

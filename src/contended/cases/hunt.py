@@ -7,12 +7,8 @@ rename writes and every walk of a path reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product
-
 from contended import stats
 from contended.cases import timed
-from contended.cases.timed import Region
 from contended.errors import ContendedError
 from contended.measure.results import number
 from contended.show.canvas import Plot
@@ -26,6 +22,7 @@ from contended.simulate.workload import MS, Scenario, Setup, Work
 SLUG = "hunt"
 PLACES = 3  #: Of a call's, the worst ones that are shown.
 MACHINE = "2x20-smt"
+SEEDS = 3  #: Of the model.
 
 _ALONE = "one process of contended kernel time hunt, Linux 7.2, results/hunt/time.json"
 _HELD = "d_move() puts a dentry into another chain and swaps two names"
@@ -66,44 +63,28 @@ WALKS = Scenario(
 )
 
 
-def rates(regions: Sequence[Region], label: str, cpus: int, variant: str) -> list[float]:
-    """Operations a second of a call, all CPUs, by seed; ContendedError if it was not timed."""
-    wanted = {"label": label, "cpus": cpus, "variant": variant}
-    found = [each["per_second"] for each in regions if wanted.items() <= each.items()]
-    if not found:
-        raise ContendedError(f"results/{SLUG} has no {label} on {cpus} CPUs of {variant}")
-    return found
+def scaling() -> dict[str, float]:
+    """Of each call, the worst first: the rate of all CPUs of the record over that of one.
 
-
-def scaling(file: str = "time") -> dict[str, float]:
-    """Of each call, the worst first: the rate of all CPUs of the record over that of one."""
-    regions = timed.record(SLUG, file).regions
-    variant, most = regions[0]["variant"], max(each["cpus"] for each in regions)
-    found = {
-        label: stats.median(rates(regions, label, most, variant))
-        / stats.median(rates(regions, label, 1, variant))
-        for label in dict.fromkeys(each["label"] for each in regions)
-    }
-    return dict(sorted(found.items(), key=lambda item: item[1]))
-
-
-def ranked(file: str = "time") -> Table:
-    """The calls by what many CPUs make of them, the worst first, and where they wait.
-
-    Raises ContendedError if there is no record.
+    Raises ContendedError if there is no record, or none of one CPU.
     """
-    regions = timed.record(SLUG, file).regions
-    most = max(each["cpus"] for each in regions)
+    kept = timed.record(SLUG)
+    return {label: many / one for label, one, many in _alone_and_together(kept)}
+
+
+def ranked() -> Table:
+    """The calls by what many CPUs make of them, the worst first, and where they wait."""
+    kept = timed.record(SLUG)
+    first, most = kept.regions[0], max(each["cpus"] for each in kept.regions)
     rows = []
-    for label, times in scaling(file).items():
-        (one, *_) = rates(regions, label, 1, regions[0]["variant"])
-        seen = [each for each in regions if each["label"] == label and each["cpus"] == most]
+    for label, one, many in _alone_and_together(kept):
+        seen = [*kept.of(first["variant"], most, label).values()]
         worst = max(seen, key=lambda each: float(each["stalled_ns"]))
         rows.append(
             (
                 label,
                 f"{number(1e6 / one, 3)} µs",
-                f"{number(times, 3)} times{' !' * any(map(timed.doubtful, seen))}",
+                f"{number(many / one, 3)} times{' !' * any(map(timed.doubtful, seen))}",
                 number(stats.median([each["transfers"] for each in seen]), 3),
                 "; ".join(
                     f"{place['function']}: {place['thing']} ({number(place['ns'], 3)} ns)"
@@ -112,28 +93,38 @@ def ranked(file: str = "time") -> Table:
             )
         )
     head = ("call", "alone", f"{most} CPUs over 1", "lines a call", "where it waits longest")
-    box = machines.get(regions[0]["machine"]).title
-    title = f"Calls that share nothing, Linux {regions[0]['variant']}, {box}"
+    box = machines.get(first["machine"]).title
     mark = "! Doubtful: more than a hundredth of it was timer ticks, or not all worked at one time."
-    return Table(title, head, rows, [mark])
+    notes = [mark] if any(" !" in row[2] for row in rows) else []
+    return Table(f"Calls that share nothing, Linux {first['variant']}, {box}", head, rows, notes)
 
 
-def beside(title: str, file: str = "time-beside", seeds: int = 3) -> Plot:
-    """Stats beside one that renames: the real kernels in virtual time, and the model.
+def _alone_and_together(kept: timed.Record) -> list[tuple[str, float, float]]:
+    variant, most = kept.regions[0]["variant"], max(each["cpus"] for each in kept.regions)
+    found = []
+    for label in dict.fromkeys(each["label"] for each in kept.regions):
+        both = [[*kept.rates(variant, cpus, label).values()] for cpus in (1, most)]
+        if not all(both):
+            raise ContendedError(f"results/{SLUG} has no {label} on 1 and on {most} CPUs")
+        found.append((label, stats.median(both[0]), stats.median(both[1])))
+    return sorted(found, key=lambda each: each[2] / each[1])
 
-    Raises ContendedError if there is no record.
-    """
-    regions = timed.record(SLUG, file).regions
-    # The first worker is the one that renames.
-    lines = timed.curves(
-        regions, lambda r: f"{r['variant']}, kernel", lambda r: sum(r["rates"][1:])
-    )
-    sizes = sorted({each["cpus"] for each in regions})
-    for variant, cpus in product(WALKS.variants, sizes):
-        seen = [
-            WALKS.run(variant, MACHINE, cpus, seed=seed)["run"].ops_per_s for seed in range(seeds)
-        ]
-        lines.setdefault(f"{variant}, model", {})[cpus] = seen
+
+def stats_beside() -> dict[str, dict[float, list[float]]]:
+    """By kernel, by CPUs: stats a second of all processes but the first, which renames."""
+    regions = timed.record(SLUG, "time-beside").regions
+    return timed.curves(regions, lambda r: str(r["variant"]), lambda r: sum(r["rates"][1:]))
+
+
+def beside(title: str) -> Plot:
+    """Stats beside one that renames: the real kernels in virtual time, and the model."""
+    kernels = stats_beside()
+    lines = {f"{name}, kernel": curve for name, curve in kernels.items()}
+    for variant in WALKS.variants:
+        lines[f"{variant}, model"] = {
+            n: [WALKS.run(variant, MACHINE, int(n), seed=s)["run"].ops_per_s for s in range(SEEDS)]
+            for n in sorted({n for curve in kernels.values() for n in curve})
+        }
     return chart(
         title,
         lines,

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from contended.errors import ContendedError
-from contended.kernel.clock import DOUBT
+from contended.kernel import clock
 from contended.show import lesson
 from contended.simulate import machines
 
@@ -66,7 +66,7 @@ class Timing:
     source: str  # the file, below the tree's root
     machine: str
     clock: str  # what kept time
-    escaped: float  # the largest part of waits or operations, whichever are more, that was given up
+    doubtful: int  # how many of what was read `contended kernel time` marks
 
 
 def rate(
@@ -164,9 +164,9 @@ def remote(of: str, variant: str, cpus: int, thing: str, *, file: str = "time") 
 
 
 def doubtful(region: Region) -> bool:
-    """Whether `contended kernel time` marks it: waits given up, ticks, or never all at work."""
-    ticks = region["ticks"] if region["cpus"] > 1 else 0.0
-    return max(region["escaped"], ticks) > DOUBT or not region["together_ns"]
+    """Whether `contended kernel time` marks it; of what else keeps the guest's time nothing is."""
+    fields = ("cpus", "escaped", "ticks", "together_ns")
+    return region["clock"] == "region" and clock.doubtful(*(region[name] for name in fields))
 
 
 def curves(
@@ -207,7 +207,7 @@ def load(slug: str, probes: Sequence[Time]) -> dict[str, Timing]:
                     source=f"results/{path.parent.name}/{path.name}",
                     machine=known.used[0]["machine"],
                     clock=known.used[0]["clock"],
-                    escaped=max(region["escaped"] for region in known.used),
+                    doubtful=sum(map(doubtful, known.used)),
                 )
         except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
             raise ContendedError(f"{path} is no record of kernel time: {error!r}") from error

@@ -286,7 +286,7 @@ class _Build:
             store.sync(self._snapshot, self._objects)
             # A clock that was set back would otherwise leave the patched files the older ones.
             newest = max((seen.st_mtime_ns for _, seen in store.entries(self._snapshot)), default=0)
-            self._state.mtime_ns = max(time.time_ns(), newest + 1_000_000_000)
+            self._state.mtime_ns = max(time.time_ns(), newest + 1_000_000)
         since = self._state.mtime_ns
         with sources.applied(self._source, variant.patches, since) as changed:
             self._save(_State(base=self._base, making=digest, mtime_ns=since))

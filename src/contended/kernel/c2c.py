@@ -32,7 +32,7 @@ DEADLINE_S = 240.0
 TICK = "asm_sysvec_apic_timer_interrupt"
 FAIR_SERVER = 6, 12  #: From this release on ordinary processes have a deadline server.
 CMDLINE = "slab_nomerge"  # caches of one size keep their own names
-TIMED = "max_loop=0"  # each loop device waits for grace periods, for a minute on 80 vCPUs of 7.2
+TIMED = "max_loop=0"  # each loop device that is there from the start waits for grace periods
 
 
 def profile(

@@ -99,12 +99,8 @@ class Timed:
 
     @property
     def suspect(self) -> bool:
-        """Whether waits were given up, there were many ticks, or no time in which all worked.
-
-        A tick takes no time itself, but another CPU that waits for what it holds does.
-        """
-        ticks = self.ticks if self.cpus > 1 else 0.0
-        return max(self.escaped, ticks) > DOUBT or not self.together_ns
+        """Whether it is to be doubted, see `doubtful`."""
+        return doubtful(self.cpus, self.escaped, self.ticks, self.together_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +156,14 @@ class Times:
 
 def _of(found: Timed) -> tuple[str, str, int]:
     return found.variant, found.label, found.cpus
+
+
+def doubtful(cpus: int, escaped: float, ticks: float, together_ns: float) -> bool:
+    """Whether waits were given up, there were many ticks, or no time in which all worked.
+
+    A tick takes no time itself, but another CPU that waits for what it holds does.
+    """
+    return max(escaped, ticks if cpus > 1 else 0.0) > DOUBT or not together_ns
 
 
 def settings(box: MachineModel, seed: int) -> str:

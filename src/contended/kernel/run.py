@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from contended.kernel.make import Progress
 from contended.kernel.outcomes import Failed, Report
 from contended.kernel.qemu import Accel, Boot
 from contended.kernel.record import BootRecord, KernelInfo, KernelProvenance, KernelRun
+from contended.kernel.source import KernelSource
 from contended.kernel.variants import (
     CONFIGS,
     MAX_VCPUS,
@@ -146,7 +147,7 @@ def carry_out(
 ) -> KernelRun:
     """Carry out a plan; see `run`."""
     qemu.find()  # before minutes of building
-    started, clock, load = machine.now(), time.monotonic(), machine.load_1min()
+    begun = provenance()
     origin = source.find(given)
     kernels = {(v.name, c): build.build(v, c, origin, progress) for v, c in what.kernels}
     records: list[BootRecord] = []
@@ -179,13 +180,22 @@ def carry_out(
         ],
         boots=records,
         outcomes=outcomes.judge(what.case, reports),
-        provenance=KernelProvenance(
+        provenance=begun(origin, used, note),
+    )
+
+
+def provenance() -> Callable[[KernelSource, str, str], KernelProvenance]:
+    """To be called before anything is done; what it gives, with what was used, when all is."""
+    started, clock, load = machine.now(), time.monotonic(), machine.load_1min()
+
+    def ended(origin: KernelSource, accel: str, note: str) -> KernelProvenance:
+        return KernelProvenance(
             cpu=machine.cpu_model(),
             cpus_allowed=machine.allowed_cpus(),
             host_kernel=machine.this_machine().kernel,
             virtualized=machine.hypervisor(),
             qemu=qemu.version(),
-            accel=used,
+            accel=accel,
             note=note,
             source=origin.version,
             guest_compiler=cc.compiler().version,
@@ -194,8 +204,9 @@ def carry_out(
             load_1min=load,
             started=started,
             seconds=time.monotonic() - clock,
-        ),
-    )
+        )
+
+    return ended
 
 
 def _boot(

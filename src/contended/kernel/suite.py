@@ -7,12 +7,11 @@ The smoke set with all its processors, and random operations (`contended.kernel.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from contended import __version__, cc, machine, records
+from contended import records
 from contended.errors import UsageError
 from contended.kernel import boot, build, fuzz, outcomes, qemu, run, source, variants
 from contended.kernel.build import Kernel
@@ -114,7 +113,7 @@ def suite(
     chosen = check(names, configs, seed, ops, repeats)
     qemu.find()
     tell = progress or (lambda *_: None)
-    started, clock, load_ = machine.now(), time.monotonic(), machine.load_1min()
+    begun = run.provenance()
     origin = source.find(given)
     kernels = {(str(v), c): build.build(v, c, origin, progress) for c in configs for v in chosen}
     tested, findings = list[Tested](), list[Finding]()
@@ -148,22 +147,7 @@ def suite(
             for v in chosen
             for k in (kernels[str(v), c],)
         ],
-        provenance=KernelProvenance(
-            cpu=machine.cpu_model(),
-            cpus_allowed=machine.allowed_cpus(),
-            host_kernel=machine.this_machine().kernel,
-            virtualized=machine.hypervisor(),
-            qemu=qemu.version(),
-            accel="tcg",
-            note="",
-            source=origin.version,
-            guest_compiler=cc.compiler().version,
-            contended=__version__,
-            commit=machine.commit(),
-            load_1min=load_,
-            started=started,
-            seconds=time.monotonic() - clock,
-        ),
+        provenance=begun(origin, "tcg", ""),
     )
 
 

@@ -54,7 +54,10 @@ def counting(functions: Sequence[str]) -> Iterator[dict[str, int]]:
                 raise NotCounted(said["refused"])
             yield calls
             helper.stdin.close()
-            calls.update(json.loads(helper.stdout.readline() or "{}"))
+            counted = helper.stdout.readline()
+            if not counted:
+                raise NotCounted("the counting child died")
+            calls.update(json.loads(counted))
         finally:
             helper.stdin.close()
 

@@ -22,7 +22,6 @@ from contended.cases import evidence, timed
 from contended.cases.evidence import Evidence, Reading, Runs
 from contended.cases.timed import Timing
 from contended.errors import ContendedError
-from contended.kernel.clock import DOUBT
 from contended.measure.results import number
 from contended.register import Case, Published
 from contended.scoreboard import simulated
@@ -258,8 +257,8 @@ def _why(
     values = {value.name: value for value in figure.values}
     parts = [values[name].contradicted or "" for name in names if name in values]
     if timing is not None:
-        lost = f"; {timing.escaped:.0%} of the waits or operations were given up"
-        mark = lost * (timing.escaped > DOUBT)
+        lost = f"; doubtful in {timing.doubtful} regions (ticks, or waits given up)"
+        mark = lost * bool(timing.doubtful)
         parts.append(
             f"The real kernel in virtual time on {timing.machine}, {len(timing.values)} seeds, the "
             f"{timing.clock}'s clock{mark}: {_ends(sides['timed'], kept.unit)}."
