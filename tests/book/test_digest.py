@@ -44,6 +44,7 @@ def tree(tmp_path: Path) -> Path:
         "src/contended/simulate/locks.py",
         "src/contended/cases/__init__.py",
         "src/contended/cases/beyond.py",
+        "src/contended/cases/timed.py",
         "src/contended/cases/mount_hash.py",
         "csrc/guest/init.c",
         "csrc/qemu/coherence.c",
@@ -59,6 +60,8 @@ def tree(tmp_path: Path) -> Path:
         "patches/overlay-creds/0001-y.patch",
         "results/mount-hash.json",
         "results/mount-hash-2cpu.json",
+        "results/history/time/mount-hash.json",
+        "results/history/time/overlay-creds.json",
         "results/mount-hash/two-cpus/run.json",
         "results/overlay-creds.json",
         "constraints.txt",
@@ -84,6 +87,7 @@ MOUNT_HASH = {
     "csrc/models/mount_hash.c",
     "patches/mount-hash/0001-x.patch",
     "patches/mount-hash/variants.toml",
+    "results/history/time/mount-hash.json",
     "results/mount-hash-2cpu.json",
     "results/mount-hash.json",
     "results/mount-hash/two-cpus/run.json",
@@ -102,6 +106,7 @@ BEYOND = {
     "src/contended/simulate/locks.py",
     "src/contended/cases/__init__.py",
     "src/contended/cases/beyond.py",
+    "src/contended/cases/timed.py",
 }
 
 

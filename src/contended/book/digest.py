@@ -31,6 +31,7 @@ _SHARED = (
 _PER_CASE = (
     *("csrc/models/{name}.c", "src/contended/cases/{name}.py"),
     *("patches/{slug}/**/*", "results/{slug}*", "results/{slug}*/**/*"),
+    "results/history/time/{slug}.json",
 )
 # Of what only those chapters depend on that import this part of the package.
 _KERNEL = "src/contended/kernel/* src/contended/profile/* csrc/guest/* csrc/qemu/* patches/config/*"
@@ -38,7 +39,8 @@ _SIMULATE = "src/contended/simulate/*"
 _PER_PACKAGE = {
     "kernel": _KERNEL,
     "simulate": _SIMULATE,
-    "cases": f"{_SIMULATE} src/contended/cases/__init__.py src/contended/cases/beyond.py",
+    "cases": f"{_SIMULATE} src/contended/cases/__init__.py src/contended/cases/beyond.py "
+    "src/contended/cases/timed.py",
 }
 _IGNORED = {"__pycache__", ".ipynb_checkpoints"}
 
