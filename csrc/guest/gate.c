@@ -22,6 +22,8 @@
 /* Each word on lines of its own: some are spun on. */
 struct shared {
 	_Alignas(4096) unsigned ready;
+	_Alignas(256) unsigned called; /* a futex */
+	_Alignas(256) unsigned awake;
 	_Alignas(256) unsigned go;
 	_Alignas(256) unsigned done;
 	_Alignas(256) unsigned leave; /* a futex */
@@ -44,9 +46,24 @@ static unsigned increment(unsigned *word)
 	return __atomic_add_fetch(word, 1, __ATOMIC_ACQ_REL);
 }
 
+static void set_and_wake(unsigned *word)
+{
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+	futex(word, FUTEX_WAKE, INT_MAX);
+}
+
+static void sleep_until_set(unsigned *word)
+{
+	while (!load(word))
+		futex(word, FUTEX_WAIT, 0);
+}
+
 static void open_gate(struct shared *s, const struct gate *g)
 {
 	while (load(&s->ready) < g->procs - 1)
+		sleep_ms(1);
+	set_and_wake(&s->called);
+	while (load(&s->awake) < g->procs - 1)
 		sleep_ms(1);
 	/* Let what the forks have left behind settle down. */
 	sleep_ms(20);
@@ -61,7 +78,10 @@ static void wait_at_gate(struct shared *s, const struct gate *g)
 {
 	const bool crowded = g->procs > online_cpus();
 
+	/* Eighty that spin on a host of two CPUs would leave nothing to who still prepares. */
 	increment(&s->ready);
+	sleep_until_set(&s->called);
+	increment(&s->awake);
 	/* In user space, since system calls would be counted. */
 	while (!load(&s->go)) {
 		if (crowded)
@@ -116,14 +136,19 @@ static void work(struct shared *s, unsigned id, const struct gate *g,
 	struct worker *w = &s->workers[id];
 
 	pin_to(w->cpu);
+	/* One after the other: many emulated CPUs take minutes to pass on a lock. */
+	sleep_until_set(&w->turn);
 	if (g->prepare)
 		g->prepare(w);
 	for (unsigned i = 0; i < g->warm_ups; i++)
 		g->op(w, i);
+	if (id + 1 < g->procs)
+		set_and_wake(&s->workers[id + 1].turn);
 	memset(w->count, 0, sizeof(w->count));
 	take_the_cpu();
-	/* Any page that the loop will write to exists before the gate. */
-	w->ops = w->begin_ns = w->end_ns = 0;
+	/* Any page that the loop will write to, or ask the time of, exists before the gate. */
+	w->ops = 0;
+	w->begin_ns = w->end_ns = now_ns();
 
 	if (id == 0)
 		open_gate(s, g);
@@ -138,12 +163,10 @@ static void work(struct shared *s, unsigned id, const struct gate *g,
 				relax();
 		}
 		calls_off();
-		__atomic_store_n(&s->leave, 1, __ATOMIC_RELEASE);
-		futex(&s->leave, FUTEX_WAKE, INT_MAX);
+		set_and_wake(&s->leave);
 	}
 	/* Nobody ends while others still work: ending is not the workload. */
-	while (!load(&s->leave))
-		futex(&s->leave, FUTEX_WAIT, 0);
+	sleep_until_set(&s->leave);
 	if (g->finish)
 		g->finish(w);
 }
@@ -225,6 +248,7 @@ void gate_run(const struct gate *g, struct result *result)
 	for (unsigned i = 0; i < g->procs; i++) {
 		s->workers[i].id = i;
 		s->workers[i].cpu = online_cpu(first_cpu + i);
+		s->workers[i].turn = !i;
 		pids[i] = fork();
 		if (pids[i] < 0) {
 			kill_all(pids, i);

@@ -10,6 +10,7 @@
 struct worker {
 	_Alignas(4096) unsigned id;
 	int cpu;
+	unsigned turn; /* a futex: set when it may prepare */
 	uint64_t ops;
 	uint64_t begin_ns, end_ns;
 	uint64_t count[MAX_COUNTS]; /* named by gate.counts */

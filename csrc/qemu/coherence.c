@@ -42,7 +42,8 @@
  * that the program forks is not followed.
  *
  * Arguments: out=FILE quantum=N (0: off) line=BYTES region=marks|all
- * watch=ADDRESS+ADDRESS+... time=A+B+... tick=ADDRESS (see clock.h)
+ * watch=ADDRESS+ADDRESS+... time=A+B+... tick=ADDRESS (see clock.h) late=N (see
+ * late.h)
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -64,6 +65,7 @@
 #include "plugin_api.h"
 
 #include "directory.h"
+#include "late.h"
 #include "pace.h"
 
 #define CT_ABI 1
@@ -93,6 +95,7 @@ static struct {
 	unsigned n_watches;
 	uint64_t watch[CT_WATCHES];
 	uint64_t tick; /* where the timer's interrupt is entered; 0: not known */
+	uint64_t late; /* how many times slower QEMU's timers are in a region */
 } options;
 
 static struct ct_vcpu *vcpus;
@@ -275,7 +278,9 @@ static void on_begin(unsigned int vcpu, void *data)
 	(void)vcpu, (void)data;
 	if (atomic_load(&phase) == CT_ARMED)
 		ct_pace_begin(&pace);
-	if (!atomic_compare_exchange_strong(&phase, &armed, CT_INSIDE))
+	if (atomic_compare_exchange_strong(&phase, &armed, CT_INSIDE))
+		ct_late(options.late);
+	else
 		fprintf(stderr, "coherence: a region begins inside of another: ignored\n");
 }
 
@@ -314,6 +319,7 @@ static void on_end(unsigned int vcpu, void *data)
 	if (!atomic_compare_exchange_strong(&phase, &now, CT_FINISHED))
 		return;
 	settle();
+	ct_late(1);
 	add_region(true);
 	write_report();
 	atomic_store(&phase, CT_ARMED);
@@ -591,6 +597,10 @@ static int take_argument(const char *argument)
 	} else if (!strncmp(argument, "tick=", 5)) {
 		if (!number(value, 0, &options.tick, &end) || *end)
 			return refuse("tick=%s: give an address", value);
+	} else if (!strncmp(argument, "late=", 5)) {
+		if (!number(value, 10, &options.late, &end) || *end || !options.late ||
+		    options.late > CT_LATE_MAX)
+			return refuse("late=%s: give 1 to %llu", value, CT_LATE_MAX);
 	} else if (!strncmp(argument, "line=", 5)) {
 		if (!number(value, 10, &n, &end) || *end || n < 16 || n > 4096 || n & (n - 1))
 			return refuse("line=%s: give a power of two from 16 to 4096 bytes", value);
@@ -612,7 +622,7 @@ static int take_argument(const char *argument)
 		return refuse("watch: at most %d addresses", CT_WATCHES);
 	} else {
 		return refuse(
-			"unknown argument '%s'; known: out, quantum, time, tick, line, region, "
+			"unknown argument '%s'; known: out, quantum, time, tick, late, line, region, "
 			"watch",
 			argument);
 	}
@@ -633,6 +643,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 {
 	pace.quantum = 2000;
 	options.shift = 6;
+	options.late = 1;
 	options.system = info->system_emulation;
 	for (int i = 0; i < argc; i++)
 		if (take_argument(argv[i]))

@@ -10,6 +10,8 @@
  *       block CPU PC N          N instructions that touch no memory
  *       idle CPU                the vCPU halts
  *       iret CPU PC             it returns from an interrupt
+ *       nap CPU                 20 ms; prints how long it was, in nanoseconds, by
+ *                               the host's clock and by what the plugin makes of it
  *   fake_qemu random VCPUS OPS LINES ARGUMENT...   a thread for each vCPU loads
  *       and stores at random, all at once
  *   fake_qemu turns VCPUS OPS ARGUMENT...   the threads take turns to increment
@@ -247,6 +249,28 @@ static void run_one(unsigned vcpu, uint64_t pc, enum kind kind, uint64_t address
 		translated(pc, PLAIN, 1);
 }
 
+static uint64_t now_ns(bool host)
+{
+	struct timespec now;
+
+	if (host)
+		syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+	else
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void nap(void)
+{
+	const uint64_t host = now_ns(true), shown = now_ns(false);
+
+	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+
+	const uint64_t shown_after = now_ns(false);
+
+	printf("%" PRIu64 " %" PRIu64 "\n", now_ns(true) - host, shown_after - shown);
+}
+
 static int play(void)
 {
 	char word[16];
@@ -262,6 +286,8 @@ static int play(void)
 			run_one(vcpu, 0x200, MARK_END, 0, 0, 1);
 		} else if (!strcmp(word, "op")) {
 			run_one(vcpu, 0x300, MARK_OP, 0, 0, 1);
+		} else if (!strcmp(word, "nap")) {
+			nap();
 		} else if (!strcmp(word, "idle")) {
 			idle_cb(1, vcpu);
 		} else if (!strcmp(word, "iret")) {

@@ -87,6 +87,16 @@ def test_where_time_went_is_named(kernel: Kernel) -> None:
 
 @pytest.mark.check
 @pytest.mark.usefixtures("no_vm_left")
+def test_timers_are_late(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of processes with locks for which they wait long, ticks take next to nothing."""
+    late = timed(kernel, "calls", 8, kind="rename", ops="200").ticks
+    monkeypatch.setattr(c2c, "LATE", 0)
+    in_time = timed(kernel, "calls", 8, kind="rename", ops="200").ticks
+    assert late < in_time / 3 or in_time == 0, "the host was too quick for a tick"
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
 def test_a_pause_in_lockrefs_loop_costs_eight_processes_more_than_a_third(kernel: Kernel) -> None:
     """As published (41 % at eight), of the same kernel with the pause and without."""
     case = variants.load("will-it-scale")

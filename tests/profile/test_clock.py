@@ -239,6 +239,8 @@ def test_who_asks_first_is_served_first_whatever_the_host_does(
         (machine(chance=2), "no such machine"),
         (machine() + "+1", "19 numbers"),
         ("tick=soon", "give an address"),
+        ("late=0", "give 1 to 1000000"),
+        ("late=1000001", "give 1 to 1000000"),
     ],
 )
 def test_what_is_no_machine_is_refused(
@@ -248,6 +250,18 @@ def test_what_is_no_machine_is_refused(
     run = subprocess.run(command, input="", text=True, capture_output=True, check=False, timeout=20)
     assert run.returncode != 0
     assert says in run.stderr
+
+
+def test_timers_are_late_inside_of_a_region(fake: Path, tmp_path: Path) -> None:
+    """By clocks read one inside of the other, so that a host that stops us in between is heard."""
+    command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "late=100", machine()]
+    naps = "nap 0\nbegin 0\nnap 0\nend 0\nnap 0"
+    run = subprocess.run(command, input=naps, text=True, capture_output=True, timeout=20)
+    before, inside, after = ([int(ns) for ns in line.split()] for line in run.stdout.splitlines())
+    assert 20e6 <= before[1] <= before[0]
+    assert inside[1] + 1 >= 20e6 / 100
+    assert inside[1] <= inside[0] / 100 + 1
+    assert 20e6 <= after[1] <= after[0]
 
 
 def test_time_needs_a_window(fake: Path, tmp_path: Path) -> None:

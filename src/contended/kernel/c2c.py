@@ -6,6 +6,7 @@ While a guest waits at the end of its workload, its memory is asked what the con
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,8 +31,9 @@ from contended.profile.saved import Profiles
 VCPUS = 4
 DEADLINE_S = 240.0
 TICK = "asm_sysvec_apic_timer_interrupt"
-FAIR_SERVER = 6, 12  #: From this release on ordinary processes have a deadline server.
+FAIR_SERVER = 6, 12  #: From this release on a CPU's ordinary processes have a deadline server.
 CMDLINE = "slab_nomerge"  # caches of one size keep their own names
+LATE = 20  #: How many times slower timers are, for each vCPU, while a machine's time is kept.
 TIMED = "max_loop=0"  # each loop device that is there from the start waits for grace periods
 
 
@@ -94,17 +96,26 @@ def profile_kernel(
         watched = watched_addresses(image, run.watch)
         out = work / "profile.json"
         tick = image.symbol(TICK).address if time else 0
+        served = bool(time) and key(kernel.version) >= FAIR_SERVER
         option = partial(plugin.option, quantum=quantum, watch=sorted(watched))
         description = qemu.Boot(
             kernel=kernel,
             # One more for the kernel's chores: its timer ticks come as the host's clock says, and
             # would make the worker on that CPU slower, and the counts vary with the host's load.
             vcpus=vcpus + 1 if vcpus > 1 else 1,
-            args={**run.told(), **({"spare": "1"} if vcpus > 1 else {}), **_alone(time, kernel)},
+            args={
+                **run.told(),
+                **({"spare": "1"} if vcpus > 1 else {}),
+                **({"fifo": "1"} if served else {}),
+            },
             cmdline=" ".join(filter(None, (CMDLINE, time and TIMED, variant.cmdline, run.cmdline))),
+            # Those servers' timers would all be in the queue of the one CPU that has ticks.
+            tickless=not served,
             accel="tcg",
             deadline_s=deadline_s,
-            plugin=option(library, out, time=time, tick=tick),
+            plugin=option(library, out, time=time, tick=tick, late=max(1, LATE * vcpus)),
+            # A path that LD_PRELOAD would take for two only means more ticks.
+            preload=library if time and not re.search(r"[ :]", str(library)) else None,
             hold=True,
         )
         provenance = Origin(
@@ -138,11 +149,6 @@ def profile_kernel(
     if found is None:
         raise NoRegion(f"{variant.name}: the guest ended before it could be looked at: no table")
     return found
-
-
-def _alone(time: str, kernel: build.Kernel) -> dict[str, str]:
-    """What keeps a scheduler's own timers off workers that are timed."""
-    return {"fifo": "1"} if time and key(kernel.version) >= FAIR_SERVER else {}
 
 
 def name_regions(

@@ -56,10 +56,12 @@ class Boot:
     vcpus: int = 2
     args: Mapping[str, str] = field(default_factory=dict)  #: The guest's, as `ct.NAME=VALUE`.
     cmdline: str = ""  #: Added to the standard command line.
+    tickless: bool = True  #: A CPU that is at work has no timer ticks, but for the first CPU.
     accel: Accel = "auto"  #: `auto` is KVM if it works here, otherwise TCG.
     icount: bool = False  #: One vCPU whose clock counts instructions, so that times are repeatable.
     deadline_s: float = 120  #: From the start to the guest's last line.
     plugin: str | None = None  #: The value of QEMU's -plugin option.
+    preload: Path | None = None  #: A library that QEMU loads before all others.
     hold: bool = False  #: The guest waits for a byte before its last line.
     initrd: Path | None = None  #: Another world than the lab's guest.
 
@@ -132,9 +134,8 @@ def command_line(boot: Boot) -> str:
         parts.append("nolapic_timer")
     if boot.vcpus > 1:
         others = f"1-{boot.vcpus - 1}"
-        parts.append(
-            f"nohz_full={others} isolcpus=nohz,domain,managed_irq,{others} rcu_nocbs={others}"
-        )
+        nohz = f"nohz_full={others} isolcpus=nohz," if boot.tickless else "isolcpus="
+        parts.append(f"{nohz}domain,managed_irq,{others} rcu_nocbs={others}")
     parts.append(boot.cmdline)
     for name, value in {**boot.args, **({"hold": "1"} if boot.hold else {})}.items():
         if not re.fullmatch(r"[^\s\"=]+", name) or not re.fullmatch(r"[^\s\"]*", value):
@@ -151,6 +152,7 @@ def arguments(boot: Boot, accel: str) -> list[str]:
         raise UsageError("counting instructions for time needs one vCPU")
     tcg = "tcg,thread=single" if boot.icount else "tcg,thread=multi"
     return [
+        *(("env", f"LD_PRELOAD={boot.preload}") if boot.preload else ()),
         *(find(), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-machine", MACHINE, "-cpu", "max", "-m", "1024"),
         *("-accel", tcg if accel == "tcg" else "kvm"),

@@ -118,11 +118,15 @@ def option(
     watch: Sequence[int] = (),
     time: str = "",
     tick: int = 0,
+    late: int = 1,
 ) -> str:
     """The value of QEMU's `-plugin` option, for a report that goes to `out`.
 
     A vCPU may be `quantum` instructions ahead of the slowest, 10 to 10^9, or 0: any number; `watch`
     has the addresses of instructions whose executions are counted. Else it is a UsageError.
+
+    With a machine's `time`, `tick` is where the timer's interrupt is entered, and timers are `late`
+    times slower (of a QEMU that loaded the library first: `csrc/qemu/late.h`).
     """
     if quantum and not 10 <= quantum <= 10**9:
         raise UsageError(f"a quantum of {quantum} instructions: give 10 to 1000000000, or 0 (off)")
@@ -130,7 +134,7 @@ def option(
         raise UsageError(f"{len(watch)} watched addresses: at most {MAX_WATCHES}")
     parts = [_escape(library), f"out={_escape(out)}", f"quantum={quantum}", f"line={LINE}"]
     if time:
-        parts += [f"time={time}", f"tick={tick:#x}"]
+        parts += [f"time={time}", f"tick={tick:#x}", f"late={late}"]
     if watch:
         parts.append("watch=" + "+".join(f"{pc:#x}" for pc in watch))
     return ",".join(parts)
