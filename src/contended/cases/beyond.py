@@ -113,13 +113,13 @@ def by_release(slug: str, title: str) -> Plot:
     """
     kernel = timed.record("history/time", slug).regions
     marked = sum(map(timed.doubtful, kernel))
+    doubt = f"; {marked} of {len(kernel)} points are marked as doubtful" if marked else ""
     return chart(
         title,
         timed.curves(kernel, lambda region: f"Linux {region['variant']}"),
         xlabel="CPUs",
         ylabel="operations/s, all CPUs",
-        note=f"real kernels in virtual time: {machines.get(kernel[0]['machine']).title}; {marked} "
-        f"of {len(kernel)} points are marked as doubtful, most for timer ticks",
+        note=f"real kernels in virtual time: {machines.get(kernel[0]['machine']).title}{doubt}",
     )
 
 

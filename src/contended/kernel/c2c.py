@@ -34,6 +34,7 @@ TICK = "asm_sysvec_apic_timer_interrupt"
 FAIR_SERVER = 6, 12  #: From this release on a CPU's ordinary processes have a deadline server.
 CMDLINE = "slab_nomerge"  # caches of one size keep their own names
 LATE = 20  #: How many times slower timers are, for each vCPU, while a machine's time is kept.
+FEW = 16  #: vCPUs, or fewer, whose timers are as late as of so many.
 TIMED = "max_loop=0"  # each loop device that is there from the start waits for grace periods
 
 
@@ -113,7 +114,7 @@ def profile_kernel(
             tickless=not served,
             accel="tcg",
             deadline_s=deadline_s,
-            plugin=option(library, out, time=time, tick=tick, late=max(1, LATE * vcpus)),
+            plugin=option(library, out, time=time, tick=tick, late=max(1, LATE * max(vcpus, FEW))),
             # A path that LD_PRELOAD would take for two only means more ticks.
             preload=library if time and not re.search(r"[ :]", str(library)) else None,
             hold=True,
