@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from contended import cli, tree
-from contended.kernel import fuzz, suite, variants
+from contended.kernel import fuzz, selftests, suite, variants
 from contended.kernel.fuzz import Heard
+from contended.kernel.observe import Said
 
 pytest_plugins = ("labfixtures",)
 
@@ -107,6 +108,56 @@ def test_addresses_are_no_difference_between_reports() -> None:
     ]
 
 
+def test_the_kernels_own_tests_are_heard() -> None:
+    text = """\
+TAP version 13
+ok 1 openat2 with a flag succeeds
+[    3.250000] not ok 2 openat2 with another fails
+ok 3 # SKIP a file system that is not there
+ok 4 global.a_test
+# Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0
+"""
+    ran = selftests.Ran(selftests.read("t", Said(command="t", status=1, text=text)), "")
+    assert ran.results == {
+        "t": "failed with status 1",
+        "t: openat2 with a flag succeeds": "ok",
+        "t: openat2 with another fails": "failed",
+        "t: a file system that is not there": "skipped",
+        "t: global.a_test": "ok",
+    }
+    assert len(ran.not_ok) == 3
+    skipped = selftests.read("t", Said(command="t", status=4, text=""))
+    assert skipped == {"t": "skipped"}
+
+
+def a_kernel(name: str, results: int, *not_ok: str) -> suite.Tested:
+    return suite.Tested(
+        variant=name,
+        config="base",
+        build_id="",
+        smoke_checks=1,
+        smoke_failed=[],
+        worlds=1,
+        done={},
+        reports=[],
+        ended="",
+        selftests=results,
+        selftests_not_ok=list(not_ok),
+    )
+
+
+def test_what_fails_on_both_kernels_is_no_finding() -> None:
+    one = a_kernel("x/before", 5, "t: failed")
+    assert suite.compared(one, a_kernel("x/after", 5, "t: failed")) == []
+    for other, what in (
+        (a_kernel("x/after", 5), "t: failed"),
+        (a_kernel("x/after", 5, "t: failed", "u: skipped"), "u: skipped"),
+        (a_kernel("x/after", 4, "t: failed"), "4 results instead of 5"),
+    ):
+        (found,) = suite.compared(one, other)
+        assert (found.kind, found.what) == ("selftest", what)
+
+
 def test_the_record_has_all_operations_and_just_the_findings_that_are_known() -> None:
     """Right fixes are as the kernel without; a reader by number, and a wrong patch, are found."""
     record = suite.load(tree.home() / "results" / "suite" / "base.json")
@@ -117,11 +168,19 @@ def test_the_record_has_all_operations_and_just_the_findings_that_are_known() ->
         assert min(one.done.values()) > 50
         assert one.smoke_failed == [] or one.variant == "stack/never-copy"
     assert {one.variant for one in record.tested} == {k.variant for k in record.kernels}
+    first, *others = record.tested
+    assert first.selftests - len(first.selftests_not_ok) > 200
+    for one in others:
+        assert (one.selftests, one.selftests_not_ok) == (first.selftests, first.selftests_not_ok)
     right = [one for one in record.tested if variants.pick(one.variant).right]
     assert {one.variant.partition("/")[2] for one in right} == {"after"}
     assert len(right) >= 3
     found = {each.variant: each.difference for each in record.findings if each.kind == "fuzz"}
-    assert set(found) == {"proc-mounts-seek/before", "stack/never-copy"}
+    assert set(found) == {
+        "proc-mounts-seek/before",
+        "proc-mounts-seek/event-counter",
+        "stack/never-copy",
+    }
     for difference in found.values():
         assert difference
         assert difference.reference != difference.seen
