@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +102,15 @@ def test_a_mistake_is_one_line(
     assert said.count("\n") == 1
 
 
+def test_a_patch_is_found_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is applied in the kernel's tree, and named as it was given."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "fix.patch").touch()
+    _, found = suite.check(["stack/before", "sub/fix.patch"], ["base"], 1, 100, 1)
+    assert (str(found), found.patches) == ("sub/fix.patch", (tmp_path / "sub" / "fix.patch",))
+
+
 def test_addresses_are_no_difference_between_reports() -> None:
     line = "[    1.5] BUG: KASAN: use-after-free in dput+0x{}/0x400\n"
     assert suite.reports(line.format("1a") + line.format("2b")) == [
@@ -114,7 +124,7 @@ TAP version 13
 ok 1 openat2 with a flag succeeds
 [    3.250000] not ok 2 openat2 with another fails
 ok 3 # SKIP a file system that is not there
-ok 4 global.a_test
+ok 4 global.a_test of /proc/43/exe
 # Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0
 """
     ran = selftests.Ran(selftests.read("t", Said(command="t", status=1, text=text)), "")
@@ -123,7 +133,7 @@ ok 4 global.a_test
         "t: openat2 with a flag succeeds": "ok",
         "t: openat2 with another fails": "failed",
         "t: a file system that is not there": "skipped",
-        "t: global.a_test": "ok",
+        "t: global.a_test of /proc/N/exe": "ok",
     }
     assert len(ran.not_ok) == 3
     skipped = selftests.read("t", Said(command="t", status=4, text=""))

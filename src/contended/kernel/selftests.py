@@ -100,5 +100,6 @@ def read(name: str, said: Said) -> dict[str, str]:
     found = {name: _STATUS.get(said.status, f"failed with status {said.status}")}
     for match in filter(None, map(_LINE.fullmatch, map(plain, said.text.splitlines()))):
         how = "failed" if match["bad"] else "skipped" if match["skip"] else "ok"
-        found[f"{name}: {match['name'].strip()}"] = how
+        test = re.sub(r"/proc/\d+", "/proc/N", match["name"].strip())  # its own process
+        found[f"{name}: {test}"] = how
     return found

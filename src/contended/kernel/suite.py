@@ -192,7 +192,7 @@ def _named(name: str) -> Variant:
     file = Path(name)
     if not file.is_file():
         raise UsageError(f"there is no {name}")
-    return Variant(str(file.parent), file.name, "a patch of somebody's", (file,))
+    return Variant(str(file.parent), file.name, "a patch of somebody's", (file.resolve(),))
 
 
 def reports(console: str) -> list[str]:
