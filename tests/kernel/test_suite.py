@@ -195,3 +195,21 @@ def test_the_record_has_all_operations_and_just_the_findings_that_are_known() ->
         assert difference
         assert difference.reference != difference.seen
         assert 1 <= len(difference.shortest) <= 3
+
+
+def test_kasan_sees_a_root_that_is_gone_and_nothing_else() -> None:
+    """A lab's wrong solution keeps the root of a lookup without a reference."""
+    record = suite.load(tree.home() / "results" / "suite" / "kasan.json")
+    wrong = "labs/open-creat-unlazy/wrong/borrowed-root/fix.patch"
+    umount = suite.load(tree.home() / "results" / "suite" / "kasan-umount.json")
+    assert umount.findings == []
+    for one in (*record.tested, *umount.tested):
+        assert one.config == "kasan"
+        assert (one.worlds * fuzz.WORLD, one.ended) == (record.ops, "")
+        assert one.smoke_checks > 100 or one.variant == wrong
+        freed = [line for line in one.reports if "KASAN: use-after-free" in line]
+        assert bool(freed) == (one.variant == wrong), one
+        assert freed or (one.smoke_failed, one.reports) == ([], [])
+    right = {one.variant for one in record.tested if one.variant != wrong}
+    assert {"open-creat-unlazy/before", "open-creat-unlazy/after"} <= right
+    assert {each.variant for each in record.findings} == {wrong}

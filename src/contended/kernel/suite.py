@@ -93,7 +93,7 @@ class SuiteRun(Record):
         head = ["kernel", "config", "smoke set", "random operations", "kernel's tests", "reports"]
         rows = [head]
         for one in self.tested:
-            passed = one.smoke_checks - len(one.smoke_failed)
+            passed = max(0, one.smoke_checks - len(one.smoke_failed))  # or the boot failed
             done = f"{one.worlds * fuzz.WORLD}, {sum(one.done.values())} succeeded"
             smoke = f"{passed} of {one.smoke_checks}"
             own = f"{one.selftests - len(one.selftests_not_ok)} of {one.selftests}"
