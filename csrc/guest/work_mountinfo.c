@@ -5,7 +5,8 @@
  * With a buffer that is smaller than a line, each read() makes the kernel
  * find its place in the list again, about once for each mount. What was read
  * is checked after the region: each mount must be there once. Some that were
- * read already may go halfway; of those the check does not speak.
+ * read already may go halfway; of those the check does not speak. With moves=1
+ * there is an event before each read that leaves the list as it is.
  */
 #include "args.h"
 #include "gate.h"
@@ -25,12 +26,16 @@ static const struct param params[] = {
 	{ "ops", PARAM_NUMBER, "1", 1, 1000, NULL, "passes over the file" },
 	{ "go", PARAM_NUMBER, "0", 0, 100000, NULL,
 	  "mounts, of the first that were read, that go halfway through a pass" },
+	{ "moves", PARAM_NUMBER, "0", 0, 1, NULL,
+	  "1: a mount moves elsewhere before each read" },
 	{ 0 },
 };
 
 static uint32_t size, gone;
+static const char *const between[] = { WORK "/here", WORK "/there" };
 static size_t chunk, space;
 static int file;
+static bool moving;
 
 static void prepare(struct worker *w)
 {
@@ -53,6 +58,10 @@ static void op(struct worker *w, uint64_t i)
 	do {
 		if (used + chunk > space)
 			fail("mountinfo is longer than %zu bytes", space);
+		if (moving &&
+		    mount(between[w->count[READS] % 2],
+			  between[(w->count[READS] + 1) % 2], NULL, MS_MOVE, NULL))
+			fail_errno("move a mount");
 		n = read(file, content + used, chunk);
 		if (n < 0)
 			fail_errno("read mountinfo");
@@ -113,6 +122,12 @@ static void run_size(void *arg)
 	mounts_make_dirs(size);
 	for (uint32_t i = 0; i < size; i++)
 		mounts_make_one(i);
+	moving = arg_number("moves");
+	if (moving) {
+		make_dir("%s", between[0]);
+		make_dir("%s", between[1]);
+		bind(WORK "/what", between[0]);
+	}
 	gate_run(&gate, &result);
 	report_result(&result);
 }

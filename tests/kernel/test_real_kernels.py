@@ -17,7 +17,19 @@ import labtools
 import pytest
 
 from contended.errors import ContendedError
-from contended.kernel import build, chapter, fuzz, history, qemu, releases, run, source, variants
+from contended.kernel import (
+    build,
+    chapter,
+    fuzz,
+    guest,
+    history,
+    qemu,
+    releases,
+    run,
+    selftests,
+    source,
+    variants,
+)
 from contended.kernel.source import KernelSource
 from contended.kernel.variants import GuestRun, KernelCase
 
@@ -128,6 +140,27 @@ def test_random_operations_give_the_same_but_with_a_wrong_patch(origin: KernelSo
     assert found
     assert "user: access" in found.what
     assert 1 <= len(found.shortest) <= 3
+
+
+def test_the_kernels_own_tests_see_the_root_that_a_wrong_patch_loses(
+    origin: KernelSource, root: Path
+) -> None:
+    """A lab's wrong solution; the same fail without a patch, but for what `openat2` promises."""
+    try:
+        guest.find_busybox()
+    except ContendedError as error:
+        pytest.skip(str(error))
+    before = variants.pick("open-creat-unlazy/before")
+    file = root / "labs" / "open-creat-unlazy" / "wrong" / "scoped-root" / "fix.patch"
+    right, wrong = (
+        selftests.ran(build.build(replace(before, patches=patches), "base", origin), origin)
+        for patches in ((), (file,))
+    )
+    assert len(right.results) - len(right.not_ok) > 200
+    assert {name for name in wrong.results if wrong.results[name] != right.results.get(name)} == {
+        "resolve_test",
+        "resolve_test: [in_root] O_CREAT of tricky symlink outside root gives path 'newfile3'",
+    }
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from contended import cli, tree
-from contended.kernel import fuzz, suite, variants
+from contended.kernel import fuzz, selftests, suite, variants
 from contended.kernel.fuzz import Heard
+from contended.kernel.observe import Said
 
 pytest_plugins = ("labfixtures",)
 
@@ -100,11 +102,70 @@ def test_a_mistake_is_one_line(
     assert said.count("\n") == 1
 
 
+def test_a_patch_is_found_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is applied in the kernel's tree, and named as it was given."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "fix.patch").touch()
+    _, found = suite.check(["stack/before", "sub/fix.patch"], ["base"], 1, 100, 1)
+    assert (str(found), found.patches) == ("sub/fix.patch", (tmp_path / "sub" / "fix.patch",))
+
+
 def test_addresses_are_no_difference_between_reports() -> None:
     line = "[    1.5] BUG: KASAN: use-after-free in dput+0x{}/0x400\n"
     assert suite.reports(line.format("1a") + line.format("2b")) == [
         "BUG: KASAN: use-after-free in dput"
     ]
+
+
+def test_the_kernels_own_tests_are_heard() -> None:
+    text = """\
+TAP version 13
+ok 1 openat2 with a flag succeeds
+[    3.250000] not ok 2 openat2 with another fails
+ok 3 # SKIP a file system that is not there
+ok 4 global.a_test of /proc/43/exe
+# Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0
+"""
+    ran = selftests.Ran(selftests.read("t", Said(command="t", status=1, text=text)), "")
+    assert ran.results == {
+        "t": "failed with status 1",
+        "t: openat2 with a flag succeeds": "ok",
+        "t: openat2 with another fails": "failed",
+        "t: a file system that is not there": "skipped",
+        "t: global.a_test of /proc/N/exe": "ok",
+    }
+    assert len(ran.not_ok) == 3
+    skipped = selftests.read("t", Said(command="t", status=4, text=""))
+    assert skipped == {"t": "skipped"}
+
+
+def a_kernel(name: str, results: int, *not_ok: str) -> suite.Tested:
+    return suite.Tested(
+        variant=name,
+        config="base",
+        build_id="",
+        smoke_checks=1,
+        smoke_failed=[],
+        worlds=1,
+        done={},
+        reports=[],
+        ended="",
+        selftests=results,
+        selftests_not_ok=list(not_ok),
+    )
+
+
+def test_what_fails_on_both_kernels_is_no_finding() -> None:
+    one = a_kernel("x/before", 5, "t: failed")
+    assert suite.compared(one, a_kernel("x/after", 5, "t: failed")) == []
+    for other, what in (
+        (a_kernel("x/after", 5), "t: failed"),
+        (a_kernel("x/after", 5, "t: failed", "u: skipped"), "u: skipped"),
+        (a_kernel("x/after", 4, "t: failed"), "4 results instead of 5"),
+    ):
+        (found,) = suite.compared(one, other)
+        assert (found.kind, found.what) == ("selftest", what)
 
 
 def test_the_record_has_all_operations_and_just_the_findings_that_are_known() -> None:
@@ -117,12 +178,38 @@ def test_the_record_has_all_operations_and_just_the_findings_that_are_known() ->
         assert min(one.done.values()) > 50
         assert one.smoke_failed == [] or one.variant == "stack/never-copy"
     assert {one.variant for one in record.tested} == {k.variant for k in record.kernels}
+    first, *others = record.tested
+    assert first.selftests - len(first.selftests_not_ok) > 200
+    for one in others:
+        assert (one.selftests, one.selftests_not_ok) == (first.selftests, first.selftests_not_ok)
     right = [one for one in record.tested if variants.pick(one.variant).right]
     assert {one.variant.partition("/")[2] for one in right} == {"after"}
     assert len(right) >= 3
     found = {each.variant: each.difference for each in record.findings if each.kind == "fuzz"}
-    assert set(found) == {"proc-mounts-seek/before", "stack/never-copy"}
+    assert set(found) == {
+        "proc-mounts-seek/before",
+        "proc-mounts-seek/event-counter",
+        "stack/never-copy",
+    }
     for difference in found.values():
         assert difference
         assert difference.reference != difference.seen
         assert 1 <= len(difference.shortest) <= 3
+
+
+def test_kasan_sees_a_root_that_is_gone_and_nothing_else() -> None:
+    """A lab's wrong solution keeps the root of a lookup without a reference."""
+    record = suite.load(tree.home() / "results" / "suite" / "kasan.json")
+    wrong = "labs/open-creat-unlazy/wrong/borrowed-root/fix.patch"
+    umount = suite.load(tree.home() / "results" / "suite" / "kasan-umount.json")
+    assert umount.findings == []
+    for one in (*record.tested, *umount.tested):
+        assert one.config == "kasan"
+        assert (one.worlds * fuzz.WORLD, one.ended) == (record.ops, "")
+        assert one.smoke_checks > 100 or one.variant == wrong
+        freed = [line for line in one.reports if "KASAN: use-after-free" in line]
+        assert bool(freed) == (one.variant == wrong), one
+        assert freed or (one.smoke_failed, one.reports) == ([], [])
+    right = {one.variant for one in record.tested if one.variant != wrong}
+    assert {"open-creat-unlazy/before", "open-creat-unlazy/after"} <= right
+    assert {each.variant for each in record.findings} == {wrong}

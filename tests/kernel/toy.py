@@ -167,7 +167,8 @@ def make(where: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     (home / "csrc").mkdir(parents=True)
     (home / "csrc" / "abi.h").touch()
     (home / "patches" / "config").mkdir(parents=True)
-    for name, line in (("base", "CONFIG_BASE=y"), ("debug", "CONFIG_BASE=n"), ("up", "")):
+    lines = {"base": "CONFIG_BASE=y", "bare": "", "debug": "CONFIG_BASE=n", "up": ""}
+    for name, line in lines.items():
         (home / "patches" / "config" / f"{name}.config").write_text(line + "\n")
     for name, text in FILES.items():
         file = tree / name

@@ -41,12 +41,13 @@ _LAYERS = {
     "base": ("base",),
     "users": ("base", "users"),
     "handles": ("base", "handles"),
-    "debug": ("base", "debug"),
-    "up": ("base", "debug", "up"),
+    "debug": ("base", "bare", "debug"),
+    "up": ("base", "bare", "debug", "up"),
+    "kasan": ("base", "bare", "kasan"),
     "observe": ("base", "observe"),
-    "hz-250": ("base", "hz-250"),
-    "hz-1000": ("base", "hz-1000"),
-    "preempt": ("base", "hz-1000", "preempt"),
+    "hz-250": ("base", "bare", "hz-250"),
+    "hz-1000": ("base", "bare", "hz-1000"),
+    "preempt": ("base", "bare", "hz-1000", "preempt"),
 }
 _MEDDLING = re.compile(
     r"(MAKE|MAKEFLAGS|MFLAGS|GNUMAKEFLAGS|MAKELEVEL|MAKEFILES|MAKEOVERRIDES|ARCH|CROSS_COMPILE"

@@ -241,8 +241,9 @@ def look(
     cmdline: str = "",
     vcpus: int = 2,
     files: Sequence[guest.Entry] = (),
-) -> tuple[list[Said], float]:
-    """Run commands on a kernel under a load; what they said, and the seconds that it took.
+    deadline_s: float = run.DEADLINE_S[CONFIG],
+) -> tuple[list[Said], boot.GuestReport]:
+    """Run commands on a kernel under a load; what they said, and the boot.
 
     Raises ContendedError if the load fails or a command does not end, or as `boot.boot` does.
     """
@@ -255,7 +256,7 @@ def look(
             args={"run": "shell"},
             cmdline=cmdline,
             accel="tcg",
-            deadline_s=run.DEADLINE_S[CONFIG],
+            deadline_s=deadline_s,
             initrd=initrd,
         )
         report = boot.boot(asked)
@@ -269,7 +270,7 @@ def look(
         Said(command=command, status=int(status), text=text)
         for command, (text, status) in zip(commands, found, strict=True)
     ]
-    return said, report.wall_s
+    return said, report
 
 
 def _look(
@@ -285,7 +286,7 @@ def _look(
     there = dict(enumerate(commands(slug), 1))
     numbers = sorted({sign.command for sign in pair.signs})
     asked = [there[number] for number in numbers]
-    said, wall_s = look(kernel, asked, programs, load=pair.load, cmdline=cmdline, vcpus=pair.vcpus)
+    said, report = look(kernel, asked, programs, load=pair.load, cmdline=cmdline, vcpus=pair.vcpus)
     return Observed(
         slug=slug,
         pair=index,
@@ -293,7 +294,7 @@ def _look(
         variant=variant.name,
         cmdline=cmdline,
         build_id=kernel.build_id,
-        wall_s=wall_s,
+        wall_s=report.wall_s,
         said=dict(zip(numbers, said, strict=True)),
     )
 

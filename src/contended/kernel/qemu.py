@@ -23,6 +23,7 @@ from contended import child
 from contended.errors import ContendedError, UsageError
 from contended.kernel import guest, make, store
 from contended.kernel.build import Kernel
+from contended.kernel.variants import CONFIGS
 
 QEMU = "qemu-system-x86_64"
 QEMU_MISSING = f"{QEMU} is not installed: apt-get install qemu-system-x86"
@@ -34,6 +35,8 @@ CMDLINE = (
     "console=ttyS0 loglevel=5 panic=-1 oops=panic reboot=t nokaslr nopti mitigations=off "
     "tsc=reliable clocksource=tsc no_timer_check ct.lab=1"
 )
+#: Of memory; a kernel that keeps a map of it, and what was freed, needs more.
+MEMORY_MB = {**dict.fromkeys(CONFIGS, 1024), "kasan": 2048}
 ICOUNT_KHZ = 1_000_000  # what QEMU calls a second, in instructions, with -icount shift=0
 _RDTSC = bytes.fromhex("0f31 48c1e220 4809d0 c3")  # rdtsc; shl rdx, 32; or rax, rdx; ret
 
@@ -154,7 +157,8 @@ def arguments(boot: Boot, accel: str) -> list[str]:
     return [
         *(("env", f"LD_PRELOAD={boot.preload}") if boot.preload else ()),
         *(find(), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-        *("-machine", MACHINE, "-cpu", "max", "-m", "1024"),
+        *("-machine", MACHINE, "-cpu", "max"),
+        *("-m", str(MEMORY_MB[boot.kernel.config])),
         *("-accel", tcg if accel == "tcg" else "kvm"),
         # Without ACPI a kernel learns only of the first core of each socket.
         *("-smp", f"{boot.vcpus},sockets={boot.vcpus},cores=1,threads=1"),

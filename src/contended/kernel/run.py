@@ -36,7 +36,11 @@ from contended.profile import assemble, plugin
 from contended.profile.saved import Profiles
 
 # A guest is done in seconds; this is for a host that is busy with other things.
-DEADLINE_S = {**dict.fromkeys(CONFIGS, 300.0), "base": 180.0, "users": 180.0}
+DEADLINE_S = {
+    **dict.fromkeys(CONFIGS, 300.0),
+    **dict.fromkeys(("base", "users"), 180.0),
+    "kasan": 900.0,
+}
 # Nothing of it is counted or timed: whatever else is asked for, it has processors to race on.
 SMOKE = GuestRun("smoke", "smoke", {}, vcpus=4)
 SMOKE_DEBUG = replace(SMOKE, name="smoke-debug", config="debug")

@@ -1,24 +1,37 @@
 # SPDX-License-Identifier: MIT
 """Tests that nobody wrote for the patches, on kernels with and without: what differs is a finding.
 
-The smoke set with all its processors, and random operations (`contended.kernel.fuzz`).
+The smoke set with all its processors, random operations (`contended.kernel.fuzz`) and the kernel's
+own tests (`contended.kernel.selftests`); on kernels with KASAN as well.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from contended import records
 from contended.errors import UsageError
-from contended.kernel import boot, build, fuzz, outcomes, qemu, run, source, variants
+from contended.kernel import (
+    boot,
+    build,
+    fuzz,
+    guest,
+    outcomes,
+    qemu,
+    run,
+    selftests,
+    source,
+    variants,
+)
 from contended.kernel.build import Kernel
 from contended.kernel.fuzz import Difference, Heard
 from contended.kernel.make import Progress
 from contended.kernel.qemu import Boot
 from contended.kernel.record import KernelInfo, KernelProvenance
+from contended.kernel.selftests import Ran
 from contended.kernel.variants import Config, Variant
 from contended.kernel.vm import GuestTrouble
 from contended.records import Record
@@ -27,7 +40,7 @@ from contended.show.table import columns
 SCHEMA = 1
 REFERENCE = "stack/before"
 DEFAULT = (REFERENCE, "stack/after")
-CONFIGS: tuple[Config, ...] = ("base", "users", "debug")
+CONFIGS: tuple[Config, ...] = ("base", "users", "debug", "kasan")
 _PLACE = re.compile(r"\+0x[0-9a-f]+/0x[0-9a-f]+")
 _SHOWN = 12
 
@@ -47,6 +60,8 @@ class Tested:
     done: dict[str, int]  #: Random operations that succeeded, by family.
     reports: list[str]  #: The kernel's complaints, each once, without addresses.
     ended: str  #: How the fuzzer's boot went wrong; empty if it did not.
+    selftests: int = 0  #: Results of the kernel's own tests.
+    selftests_not_ok: list[str] = field(default_factory=list)  #: Those that are not, and how.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +70,7 @@ class Finding:
 
     variant: str
     config: str
-    kind: str  #: smoke, report or fuzz.
+    kind: str  #: smoke, report, selftest or fuzz.
     what: str
     difference: Difference | None = None
 
@@ -75,12 +90,14 @@ class SuiteRun(Record):
 
     def __str__(self) -> str:
         """A line for each kernel, and the findings."""
-        rows = [["kernel", "config", "smoke set", "random operations", "reports"]]
+        head = ["kernel", "config", "smoke set", "random operations", "kernel's tests", "reports"]
+        rows = [head]
         for one in self.tested:
-            passed = one.smoke_checks - len(one.smoke_failed)
+            passed = max(0, one.smoke_checks - len(one.smoke_failed))  # or the boot failed
             done = f"{one.worlds * fuzz.WORLD}, {sum(one.done.values())} succeeded"
             smoke = f"{passed} of {one.smoke_checks}"
-            rows.append([one.variant, one.config, smoke, done, str(len(one.reports))])
+            own = f"{one.selftests - len(one.selftests_not_ok)} of {one.selftests}"
+            rows.append([one.variant, one.config, smoke, done, own, str(len(one.reports))])
         parts = [columns(rows)]
         for found in self.findings:
             parts.append(f"FINDING {found.variant} ({found.config}), {found.kind}: {found.what}")
@@ -112,6 +129,7 @@ def suite(
     """
     chosen = check(names, configs, seed, ops, repeats)
     qemu.find()
+    guest.find_busybox()
     tell = progress or (lambda *_: None)
     begun = run.provenance()
     origin = source.find(given)
@@ -122,15 +140,16 @@ def suite(
         for variant in chosen:
             kernel = kernels[str(variant), config]
             tell(f"{variant} ({config})", len(tested), len(kernels))
-            hear = fuzz.hearing(kernel, seed, variant.cmdline)
+            hear = fuzz.hearing(kernel, seed, variant.cmdline, 4 * run.DEADLINE_S[config])
             heard = hear(0, ops // fuzz.WORLD, None)
-            one = _tested(variant, config, kernel, repeats, heard)
+            own = selftests.ran(kernel, origin, variant.cmdline)
+            one = _tested(variant, config, kernel, repeats, heard, own)
             tested.append(one)
             if first is None:
                 first = one, hear, heard
                 findings += _alone(one)
                 continue
-            findings += _compared(first[0], one)
+            findings += compared(first[0], one)
             if difference := fuzz.compare(seed, first[1], hear, first[2], heard):
                 findings.append(_finding(one, "fuzz", said(difference), difference))
     return SuiteRun(
@@ -173,7 +192,7 @@ def _named(name: str) -> Variant:
     file = Path(name)
     if not file.is_file():
         raise UsageError(f"there is no {name}")
-    return Variant(str(file.parent), file.name, "a patch of somebody's", (file,))
+    return Variant(str(file.parent), file.name, "a patch of somebody's", (file.resolve(),))
 
 
 def reports(console: str) -> list[str]:
@@ -190,8 +209,10 @@ def said(difference: Difference) -> str:
     return f"{where} is {difference.reference!r} on the reference and {difference.seen!r} here"
 
 
-def _tested(variant: Variant, config: str, kernel: Kernel, repeats: int, heard: Heard) -> Tested:
-    checks, failed, complaints = 0, dict[str, None](), reports(heard.console)
+def _tested(
+    variant: Variant, config: str, kernel: Kernel, repeats: int, heard: Heard, own: Ran
+) -> Tested:
+    checks, failed, complaints = 0, dict[str, None](), reports(heard.console + own.console)
     asked = Boot(
         kernel=kernel,
         vcpus=run.SMOKE.vcpus,
@@ -220,6 +241,8 @@ def _tested(variant: Variant, config: str, kernel: Kernel, repeats: int, heard: 
         done=dict(heard.done),
         reports=list(dict.fromkeys(complaints)),
         ended=heard.ended,
+        selftests=len(own.results),
+        selftests_not_ok=own.not_ok,
     )
 
 
@@ -236,11 +259,18 @@ def _alone(one: Tested) -> list[Finding]:
     return found + ([_finding(one, "fuzz", one.ended)] if one.ended else [])
 
 
-def _compared(reference: Tested, one: Tested) -> list[Finding]:
+def compared(reference: Tested, one: Tested) -> list[Finding]:
+    """In what a kernel differs from the reference, but for random operations."""
     found = [
         _finding(one, "smoke", name)
         for name in one.smoke_failed
         if name not in reference.smoke_failed
     ]
     more = [line for line in one.reports if line not in reference.reports]
-    return found + [_finding(one, "report", line) for line in more]
+    found += [_finding(one, "report", line) for line in more]
+    own = sorted({*one.selftests_not_ok} ^ {*reference.selftests_not_ok})
+    found += [_finding(one, "selftest", line) for line in own]
+    if one.selftests != reference.selftests and not own:
+        what = f"{one.selftests} results instead of {reference.selftests}"
+        found.append(_finding(one, "selftest", what))
+    return found

@@ -18,12 +18,21 @@ from contended import records, tree
 from contended.errors import ContendedError, UsageError
 
 Config = Literal[
-    "base", "users", "handles", "debug", "up", "hz-250", "hz-1000", "preempt", "observe"
+    "base",
+    "users",
+    "handles",
+    "debug",
+    "up",
+    "kasan",
+    "hz-250",
+    "hz-1000",
+    "preempt",
+    "observe",
 ]
 CONFIGS = get_args(Config)
 WITH_DWARF = ("base", "users", "handles", "observe")  #: What a layout, and the profiler, must have.
 #: Their runs are recorded by hand; no outcome takes such a kernel, and so no test builds one.
-BY_HAND = ("handles", "hz-250", "hz-1000", "preempt")
+BY_HAND = ("handles", "hz-250", "hz-1000", "preempt", "kasan")
 MAX_VCPUS = 128  #: What the kernels are configured for.
 _T = TypeVar("_T")
 _TIME = re.compile(r"\b(latency_us|ns_per_op)\b")
