@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,13 +19,14 @@ from support import CPUS, PROVENANCE, Cli, one_line, sample
 
 from contended import machine, register
 from contended.cases import host, study
-from contended.cases.host import Finding, Host, Seen, find
+from contended.cases.host import Finding, Host, Seen, find, sampled
 from contended.kernel import observe
-from contended.measure import results, today, tracing
+from contended.measure import results, sampling, today, tracing
 from contended.measure.btf import Btf
 from contended.measure.results import Measurement, Sample
 from contended.measure.runner import RunFailed
 from contended.measure.running import Running, parse_symbols
+from contended.measure.sampling import Taken
 from contended.state import Check
 
 HAS, CANNOT, UNKNOWN = "has it", "cannot have it", "cannot tell without root"
@@ -404,6 +406,48 @@ def test_who_is_not_root_counts_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     found = verdict("open-creat-unlazy", kernel(tmp_path, functions=("path_openat",)))
     assert not any("as root" in why for why in found.why)
+
+
+def test_what_a_processor_samples_stands_beside_the_emulators_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By function, of the record that is kept; no rows without root, a counter or a record."""
+    case, of = "open-creat-unlazy", kernel(tmp_path)
+    places = [Taken("lockref_get_not_dead", 24, 30), Taken("up_read", 8, 10)]
+
+    def taken(load: Any) -> list[Taken]:
+        assert "not in this test" in load().why, "the control is what runs meanwhile"
+        return places
+
+    monkeypatch.setattr(sampling, "taken", taken)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(machine, "hardware_counters", lambda: True)
+
+    def rows(slug: str) -> tuple[str, ...]:
+        found = study(slug).host
+        assert found
+        return sampled(slug, found, of)
+
+    head, first, second = rows(case)
+    assert head.startswith("40 of the sampled loads")
+    member = r"most of them byte 24, struct dentry \+ 88: d_lockref \(\"/\" of rootfs\)"
+    pattern = rf"75% lockref_get_not_dead, byte 24; in the emulator [1-9]\d?%, {member}"
+    assert re.fullmatch(pattern, first)
+    assert second == "25% up_read, byte 8; in the emulator no such load"
+    assert rows("mount-hash") == ()
+    places.clear()
+    assert rows(case) == ("0 of the sampled loads found a line that another CPU had modified",)
+
+    def refused(_: object) -> list[Taken]:
+        raise sampling.NotSampled("made up")
+
+    monkeypatch.setattr(sampling, "taken", refused)
+    assert rows(case) == ("made up",)
+    monkeypatch.setattr(machine, "hardware_counters", lambda: False)
+    assert rows(case) == ()
+    monkeypatch.setattr(machine, "hardware_counters", lambda: True)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert rows(case) == ()
 
 
 def test_the_bounds_are_on_either_side_of_the_field_guides() -> None:
