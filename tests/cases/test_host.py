@@ -443,6 +443,8 @@ def test_what_a_processor_samples_stands_beside_the_emulators_count(
 
     monkeypatch.setattr(sampling, "taken", refused)
     assert rows(case) == ("made up",)
+    monkeypatch.setenv("CONTENDED_HOME", "/none")
+    assert "no C models in /none" in rows(case)[0]
     monkeypatch.setattr(machine, "hardware_counters", lambda: False)
     assert rows(case) == ()
     monkeypatch.setattr(machine, "hardware_counters", lambda: True)

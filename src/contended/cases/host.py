@@ -154,16 +154,18 @@ def sampled(slug: str, host: Host, kernel: Running) -> tuple[str, ...]:
     modified. Beside it stands what the emulator counted of that function on Linux 6.1 with the bug,
     and of which member. It takes as long as the control; no rows if there is nothing to compare.
     """
-    record = tree.home() / "results" / slug / "c2c.json"
-    if not (host.control and record.exists() and os.geteuid() == 0 and machine.hardware_counters()):
+    if not (host.control and os.geteuid() == 0 and machine.hardware_counters()):
         return ()
-    try:
-        found = sampling.taken(partial(_controlled, host.control, kernel))
-    except sampling.NotSampled as why:
-        return (str(why),)
     counted: dict[str, list[Site]] = {}
-    for _, site in saved.load(record).of("before").sites():
-        counted.setdefault(site.symbol, []).append(site)
+    try:
+        record = tree.home() / "results" / slug / "c2c.json"
+        if not record.exists():
+            return ()
+        for _, site in saved.load(record).of("before").sites():
+            counted.setdefault(site.symbol, []).append(site)
+        found = sampling.taken(partial(_controlled, host.control, kernel))
+    except ContendedError as why:
+        return (str(why),)
     here = sum(one.hitm for one in found)
     there = sum(site.counts.hitm_loads for sites in counted.values() for site in sites)
     rows = [f"{here} of the sampled loads found a line that another CPU had modified"]
