@@ -78,7 +78,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
         raise today.NotAllowed("not in this test")
 
     names = ("degrade", "walks", "roots", "overlays", "umount_latency", "bind_cost", "mountinfo")
-    for name in (*names, "crossing"):
+    for name in (*names, "ends", "crossing"):
         monkeypatch.setattr(today, name, unasked)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
@@ -255,18 +255,24 @@ def test_mounts_that_are_made_for_one(
     assert "21 µs with 2000" in verdict("percpu-area-map", kernel(tmp_path)).cost
 
 
-@pytest.mark.parametrize(("power", "expected"), [(1.0, CANNOT), (2.0, HAS), (1.45, UNKNOWN)])
-def test_reading_the_mounts_is_a_line_or_a_square(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, power: float, expected: str
+@pytest.mark.parametrize(("last", "expected"), [(1.1, CANNOT), (3.0, HAS), (1.8, UNKNOWN)])
+def test_a_read_of_the_mounts_costs_more_at_their_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: float, expected: str
 ) -> None:
-    def control(counts: list[int], repeats: int) -> Measurement:
-        assert repeats > 1
-        return measured({"mountinfo": growth(counts[0], counts[1], (100.0, 100.0 * 8**power))})
-
-    monkeypatch.setattr(today, "mountinfo", control)
+    monkeypatch.setattr(
+        today, "mountinfo", lambda *_, **__: measured({"mountinfo": growth(500, 4000, (9.0, 80.0))})
+    )
+    monkeypatch.setattr(
+        today,
+        "ends",
+        lambda _: measured(
+            {"first": rates(*[1.0] * 7, threads=1), "last": rates(*[last] * 7, threads=1)}
+        ),
+    )
     found = verdict("proc-mounts-seek", kernel(tmp_path))
     assert found.verdict == expected
-    assert f"power {power:.2f}" in str(found.why)
+    assert f"{last:g} times as long" in str(found.why)
+    assert found.cost == "80 µs to read 4000 mounts, median"
 
 
 def test_the_cost_behind_a_mount_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
