@@ -59,7 +59,7 @@ def test_each_kernel_was_told_for_what_it_is(told: list[Told]) -> None:
         assert one.left == ""
         assert not one.why[0].startswith("6."), "the release was asked last"
     seen = {(one.slug, one.variant) for one in told}
-    # no kernel is without the cause of the first, none of 6.1 has that of the other
+    # no patch takes the cause of the first away, none brings that of the other to 6.1
     asked = set(pairs) - {"lockref-degrade", "percpu-area-map"}
     assert seen == {
         (slug, name) for slug in asked for name in (pairs[slug].sick, pairs[slug].healthy)
