@@ -100,7 +100,7 @@ def hypervisor() -> str | None:
 
 def probes() -> tuple[Probe, ...]:
     """Try, harmlessly and in child processes, what later chapters would like to use."""
-    cpus, counters = len(allowed_cpus()), _hardware_counters()
+    cpus, counters = len(allowed_cpus()), hardware_counters()
     fifo = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
     real_time = _said(sys.executable, "-c", fifo) is not None
     namespaces = _said("unshare", "--user", "--map-root-user", "--mount", "true") is not None
@@ -116,7 +116,7 @@ def probes() -> tuple[Probe, ...]:
     return tuple(Probe(name, *seen, _GIVES[name]) for name, seen in tried.items())
 
 
-def _hardware_counters() -> bool:
+def hardware_counters() -> bool:
     """Does perf_event_open(2) give us a cycle counter? `perf` itself may not be installed."""
     number = {"x86_64": 298, "aarch64": 241}.get(platform.machine())
     if number is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,13 +19,14 @@ from support import CPUS, PROVENANCE, Cli, one_line, sample
 
 from contended import machine, register
 from contended.cases import host, study
-from contended.cases.host import Finding, Host, Seen, find
+from contended.cases.host import Finding, Host, Seen, find, sampled
 from contended.kernel import observe
-from contended.measure import results, today, tracing
+from contended.measure import results, sampling, today, tracing
 from contended.measure.btf import Btf
 from contended.measure.results import Measurement, Sample
 from contended.measure.runner import RunFailed
 from contended.measure.running import Running, parse_symbols
+from contended.measure.sampling import Taken
 from contended.state import Check
 
 HAS, CANNOT, UNKNOWN = "has it", "cannot have it", "cannot tell without root"
@@ -76,7 +78,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
         raise today.NotAllowed("not in this test")
 
     names = ("degrade", "walks", "roots", "overlays", "umount_latency", "bind_cost", "mountinfo")
-    for name in (*names, "crossing"):
+    for name in (*names, "ends", "crossing"):
         monkeypatch.setattr(today, name, unasked)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
@@ -253,18 +255,24 @@ def test_mounts_that_are_made_for_one(
     assert "21 µs with 2000" in verdict("percpu-area-map", kernel(tmp_path)).cost
 
 
-@pytest.mark.parametrize(("power", "expected"), [(1.0, CANNOT), (2.0, HAS), (1.45, UNKNOWN)])
-def test_reading_the_mounts_is_a_line_or_a_square(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, power: float, expected: str
+@pytest.mark.parametrize(("last", "expected"), [(1.1, CANNOT), (3.0, HAS), (1.8, UNKNOWN)])
+def test_a_read_of_the_mounts_costs_more_at_their_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: float, expected: str
 ) -> None:
-    def control(counts: list[int], repeats: int) -> Measurement:
-        assert repeats > 1
-        return measured({"mountinfo": growth(counts[0], counts[1], (100.0, 100.0 * 8**power))})
-
-    monkeypatch.setattr(today, "mountinfo", control)
+    monkeypatch.setattr(
+        today, "mountinfo", lambda *_, **__: measured({"mountinfo": growth(500, 4000, (9.0, 80.0))})
+    )
+    monkeypatch.setattr(
+        today,
+        "ends",
+        lambda _: measured(
+            {"first": rates(*[1.0] * 7, threads=1), "last": rates(*[last] * 7, threads=1)}
+        ),
+    )
     found = verdict("proc-mounts-seek", kernel(tmp_path))
     assert found.verdict == expected
-    assert f"power {power:.2f}" in str(found.why)
+    assert f"{last:g} times as long" in str(found.why)
+    assert found.cost == "80 µs to read 4000 mounts, median"
 
 
 def test_the_cost_behind_a_mount_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,6 +412,50 @@ def test_who_is_not_root_counts_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     found = verdict("open-creat-unlazy", kernel(tmp_path, functions=("path_openat",)))
     assert not any("as root" in why for why in found.why)
+
+
+def test_what_a_processor_samples_stands_beside_the_emulators_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By function, of the record that is kept; no rows without root, a counter or a record."""
+    case, of = "open-creat-unlazy", kernel(tmp_path)
+    places = [Taken("lockref_get_not_dead", 24, 30), Taken("up_read", 8, 10)]
+
+    def taken(load: Any) -> list[Taken]:
+        assert "not in this test" in load().why, "the control is what runs meanwhile"
+        return places
+
+    monkeypatch.setattr(sampling, "taken", taken)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(machine, "hardware_counters", lambda: True)
+
+    def rows(slug: str) -> tuple[str, ...]:
+        found = study(slug).host
+        assert found
+        return sampled(slug, found, of)
+
+    head, first, second = rows(case)
+    assert head.startswith("40 of the sampled loads")
+    member = r"most of them byte 24, struct dentry \+ 88: d_lockref \(\"/\" of rootfs\)"
+    pattern = rf"75% lockref_get_not_dead, byte 24; in the emulator [1-9]\d?%, {member}"
+    assert re.fullmatch(pattern, first)
+    assert second == "25% up_read, byte 8; in the emulator no such load"
+    assert rows("mount-hash") == ()
+    places.clear()
+    assert rows(case) == ("0 of the sampled loads found a line that another CPU had modified",)
+
+    def refused(_: object) -> list[Taken]:
+        raise sampling.NotSampled("made up")
+
+    monkeypatch.setattr(sampling, "taken", refused)
+    assert rows(case) == ("made up",)
+    monkeypatch.setenv("CONTENDED_HOME", "/none")
+    assert "no C models in /none" in rows(case)[0]
+    monkeypatch.setattr(machine, "hardware_counters", lambda: False)
+    assert rows(case) == ()
+    monkeypatch.setattr(machine, "hardware_counters", lambda: True)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert rows(case) == ()
 
 
 def test_the_bounds_are_on_either_side_of_the_field_guides() -> None:

@@ -75,6 +75,19 @@ def test_mountinfo_counts_mounts_and_reads() -> None:
 
 
 @allowed
+def test_reads_of_both_ends_of_the_mounts_are_compared() -> None:
+    before = mounts()
+    got = today.ends(400, repeats=3)
+    assert mounts() == before
+    assert list(got.variants) == ["first", "last"]
+    assert got.ratio_at("last", threads=1).pairs == 3
+    for name in got.variants:
+        for row in got.samples(name):
+            assert row.counts["reads"] >= 400 / 2, "reads of a mount or two"
+            assert row.counts["ops"] == row.counts["reads"] // 4
+
+
+@allowed
 def test_umount_takes_turns_and_leaves_nothing() -> None:
     before = mounts()
     got = today.umount_latency(repeats=3, calls=4)
@@ -274,6 +287,8 @@ def test_a_refusing_kernel_is_one_line() -> None:
         (lambda: today.mountinfo([5, 5]), "counts is"),
         (lambda: today.mountinfo([5], buffer=0), "buffer is 0: choose 1 to"),
         (lambda: today.mountinfo([5], repeats=0), "repeats is 0: choose 1 to"),
+        (lambda: today.ends(0), "choose 1 to"),
+        (lambda: today.ends(8, buffer=9999), "buffer is 9999: choose 1 to"),
         (lambda: today.mountinfo([5], reads=-1), "reads is -1"),
         (lambda: today.umount_latency(repeats=0), "repeats is 0"),
         (lambda: today.umount_latency(calls=0), "calls is 0"),

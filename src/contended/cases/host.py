@@ -13,18 +13,21 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Literal
 
-from contended import machine, stats
+from contended import machine, stats, tree
 from contended.errors import ContendedError
-from contended.measure import TooFewCpus, today, tracing
+from contended.measure import TooFewCpus, sampling, today, tracing
 from contended.measure.results import Measurement, number
 from contended.measure.runner import RunFailed
 from contended.measure.running import Running, version
+from contended.profile import saved
+from contended.profile.coherence import Site
 from contended.register import Case
 
 Verdict = Literal["has it", "cannot have it", "cannot tell without root"]
 # A paired ratio is seen if its whole interval is on the far side of this.
 SEEN = 0.9
 CROWD = 32  # processes at most
+PLACES = 6  # of those that perf c2c samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,10 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A case on this machine; `ask_root` is the command that tells, or tells more, as root."""
+    """A case on this machine; `ask_root` is the command that tells, or tells more, as root.
+
+    `sampled` are the rows of `sampled()`, if anybody asked for them.
+    """
 
     slug: str
     verdict: Verdict
@@ -79,6 +85,7 @@ class Finding:
     gone: str
     chapter: str
     ask_root: str
+    sampled: tuple[str, ...] = ()
 
 
 def find(case: Case, host: Host | None, kernel: Running, *, controls: bool = True) -> Finding:
@@ -138,6 +145,39 @@ def counted(traced: Traced, kernel: Running) -> Seen:
         f"({made} and {whole}); with the bug {number(traced.sick)} or more, without it "
         f"{number(traced.healthy)} or fewer",
     )
+
+
+def sampled(slug: str, host: Host, kernel: Running) -> tuple[str, ...]:
+    """What `perf c2c` sees during the control as root, if there is a processor's counter to ask.
+
+    A row for each of the worst places: a function, and the byte of a line that another CPU had
+    modified. Beside it stands what the emulator counted of that function on Linux 6.1 with the bug,
+    and of which member. It takes as long as the control; no rows if there is nothing to compare.
+    """
+    if not (host.control and os.geteuid() == 0 and machine.hardware_counters()):
+        return ()
+    counted: dict[str, list[Site]] = {}
+    try:
+        record = tree.home() / "results" / slug / "c2c.json"
+        if not record.exists():
+            return ()
+        for _, site in saved.load(record).of("before").sites():
+            counted.setdefault(site.symbol, []).append(site)
+        found = sampling.taken(partial(_controlled, host.control, kernel))
+    except ContendedError as why:
+        return (str(why),)
+    here = sum(one.hitm for one in found)
+    there = sum(site.counts.hitm_loads for sites in counted.values() for site in sites)
+    rows = [f"{here} of the sampled loads found a line that another CPU had modified"]
+    for one in found[:PLACES]:
+        beside = "no such load"
+        if sites := counted.get(one.symbol):
+            worst = max(sites, key=lambda site: site.counts.hitm_loads)
+            share = sum(site.counts.hitm_loads for site in sites) / max(there, 1)
+            beside = f"{share:.0%}, most of them byte {worst.offset}, {worst.thing or 'unknown'}"
+        share = one.hitm / here
+        rows.append(f"{share:.0%} {one.symbol}, byte {one.offset}; in the emulator {beside}")
+    return tuple(rows)
 
 
 def released(case: Case, kernel: Running) -> Seen:

@@ -7,11 +7,11 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from contended import machine, register, state
 from contended.cases import study
-from contended.cases.host import Finding, find
+from contended.cases.host import Finding, find, sampled
 from contended.commands import commandline
 from contended.commands.commandline import say
 from contended.measure import running, today
@@ -39,8 +39,13 @@ def _host(args: argparse.Namespace) -> None:
     with commandline.lines() as progress:
         for done, slug in enumerate(slugs):
             progress(slug, done, len(slugs))
+            host = study(slug).host
             today.LIMIT_S.set(max(0.1, until - time.monotonic()))
-            found.append(find(register.get(slug), study(slug).host, kernel, controls=not refused))
+            one = find(register.get(slug), host, kernel, controls=not refused)
+            if host and not refused:
+                today.LIMIT_S.set(max(0.1, until - time.monotonic()))
+                one = replace(one, sampled=sampled(slug, host, kernel))
+            found.append(one)
     if args.json:
         value = {
             "kernel": kernel.release,
@@ -62,6 +67,7 @@ def _lines(one: Finding) -> Iterator[str]:
     yield f"{one.slug}: {one.verdict}"
     rows = [("because", why) for why in one.why]
     rows += [("costs here", one.cost), ("felt", one.size), ("gone since", one.gone)]
+    rows += [("perf c2c", row) for row in one.sampled]
     rows += [("as root", one.ask_root)] if one.ask_root else []
     for name, text in [*rows, ("chapter", one.chapter)]:
         yield f"  {name:<10}  {text}"

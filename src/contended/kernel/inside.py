@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 import contended
-from contended import __version__, child, machine
+from contended import __version__, child, machine, records
 from contended.errors import ContendedError
 from contended.kernel import build, guest, qemu, source, variants
 from contended.kernel.build import Kernel
@@ -91,6 +91,11 @@ class Hosts(Record):
                 rows.append([*head, why])
                 head = ["", ""]
         return columns(rows)
+
+
+def load(path: Path) -> Hosts:
+    """Read what was saved; raises ContendedError if it is nothing such."""
+    return records.load(Hosts, path, "verdicts", SCHEMA, "run it again")
 
 
 def hosts(names: Sequence[str], progress: Progress | None = None) -> Hosts:

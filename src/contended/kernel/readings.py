@@ -2,8 +2,9 @@
 """What bpftrace, perf, pahole and others print, as the numbers that tell two kernels apart.
 
 `count(WORD)`, `median(WORD)` and `ratio(WORD, OTHER)` are of bpftrace's maps, of entries with the
-word in their key; `share(WORD)` is of lines of `perf report`, in percent; `number(WORDS)` is the
-first one behind these words; `together(MEMBER, OTHER)` is 1 if both are on one line of a struct.
+word in their key, and so is `spread(WORD)`, how many times the 90th percentile of a histogram is
+its 5th; `share(WORD)` is of lines of `perf report`, in percent; `number(WORDS)` is the first one
+behind these words; `together(MEMBER, OTHER)` is 1 if both are on one line of a struct.
 """
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ def _median(said: str, word: str) -> float:
     return float(each[len(each) // 2])
 
 
+def _spread(said: str, word: str) -> float:
+    each = [max(low, 1) for low, n in _buckets(said, word) for _ in range(n)]
+    return each[len(each) * 9 // 10] / each[len(each) // 20]
+
+
 def _ratio(said: str, word: str, other: str) -> float:
     return _count(said, word) / _count(said, other)
 
@@ -80,6 +86,7 @@ def _together(said: str, member: str, other: str) -> float:
 _METRICS: dict[str, Callable[..., float]] = {
     "count": _count,
     "median": _median,
+    "spread": _spread,
     "ratio": _ratio,
     "share": _share,
     "number": _number,

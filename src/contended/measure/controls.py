@@ -14,6 +14,7 @@ import struct
 import sys
 import time
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from contended import child
@@ -77,6 +78,26 @@ def _read_all(fd: int, size: int) -> tuple[int, list[bytes]]:
     while part := os.read(fd, size):
         parts.append(part)
     return time.monotonic_ns() - begin, parts
+
+
+def _ends(ask: Ask, base: str) -> Rows:
+    """Single reads of the file, those of its first and of its last quarter."""
+    source = touch(f"{base}/source")
+    for i in range(ask["count"]):
+        mount(source, touch(f"{base}/{i}"), "", MS_BIND)
+    rows, runq_wait, now = Rows(first=[], last=[]), waits(), time.monotonic_ns
+    fd = os.open("/proc/self/mountinfo", os.O_RDONLY)
+    for repeat in range(ask["repeats"]):
+        os.lseek(fd, 0, os.SEEK_SET)
+        waited, times = runq_wait(), [now()]
+        while os.read(fd, ask["buffer"]):
+            times.append(now())
+        waited = runq_wait() - waited
+        took = [(end - begin) / 1e3 for begin, end in pairwise(times)]
+        part = len(took) // 4
+        for name, some in (("first", took[:part]), ("last", took[-part:])):
+            rows[name].append(row(some, repeat, waited, {"ops": part, "reads": len(took)}))
+    return rows
 
 
 def _umount(ask: Ask, base: str) -> Rows:
@@ -201,7 +222,13 @@ def _cross(ask: Ask, base: str, count: str, repeat: int) -> Row:
 
 def _main(parent: int) -> int:
     request = json.load(sys.stdin)
-    do = {"mountinfo": _mountinfo, "umount": _umount, "bind": _bind, "crossing": _crossing}
+    do = {
+        "mountinfo": _mountinfo,
+        "ends": _ends,
+        "umount": _umount,
+        "bind": _bind,
+        "crossing": _crossing,
+    }
     do |= {"calls": calls, "degrade": degrade}
     try:
         base = enter()

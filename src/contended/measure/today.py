@@ -68,6 +68,19 @@ def mountinfo(
     return _measured("mountinfo", "read_us", "µs for the whole file", params, more)
 
 
+def ends(count: int = 4000, *, repeats: int = 7, buffer: int = 128) -> Measurement:
+    """The microseconds of one read of /proc/self/mountinfo, near its beginning and near its end.
+
+    There are `count` mounts, and reads ask for `buffer` bytes, about a mount each. A sample of
+    "first" is the median of the reads in the file's first quarter, one of "last" of those in its
+    last, of one pass. Counters: "ops" (the reads in the quarter) and "reads" (all of the pass).
+    """
+    _checked([count])
+    check_range("buffer", buffer, 1, 1024)
+    more = {"count": count, "repeats": repeats}
+    return _measured("ends", "read_us", "µs per read", {"buffer": buffer}, more)
+
+
 def umount_latency(*, repeats: int = 7, calls: int = 5) -> Measurement:
     """What umount and umount -l (MNT_DETACH) of an idle tmpfs cost.
 
