@@ -245,10 +245,11 @@ void gate_run(const struct gate *g, struct result *result)
 
 	if (!pids)
 		fail("no memory for %u workers", g->procs);
+	/* The others' turn is theirs who come before them, maybe before they are forked. */
+	s->workers[0].turn = 1;
 	for (unsigned i = 0; i < g->procs; i++) {
 		s->workers[i].id = i;
 		s->workers[i].cpu = online_cpu(first_cpu + i);
-		s->workers[i].turn = !i;
 		pids[i] = fork();
 		if (pids[i] < 0) {
 			kill_all(pids, i);
