@@ -125,6 +125,14 @@ def test_ops_are_those_of_all_processes(alone: list[str], name: str) -> None:
     assert result["calls"] == {}
 
 
+def test_processes_that_prepare_in_no_time_all_get_their_turn(alone: list[str]) -> None:
+    """Even before the next one is forked, so each of many tries must end."""
+    for _ in range(20):
+        status, lines = run(alone, "stat", "procs=24", "ops=1")
+        assert status == 0
+        assert next(line for line in lines if line["type"] == "result")["ops"] == 24
+
+
 def test_umounts_are_timed_one_by_one(alone: list[str]) -> None:
     status, lines = run(alone, "umount", "ops=7", "rounds=3")
     assert status == 0
