@@ -21,9 +21,8 @@
 
 /* Each word on lines of its own: some are spun on. */
 struct shared {
-	_Alignas(4096) unsigned ready;
-	_Alignas(256) unsigned called; /* a futex */
-	_Alignas(256) unsigned awake;
+	_Alignas(4096) unsigned prepared; /* a futex: all are */
+	_Alignas(256) unsigned ready;
 	_Alignas(256) unsigned go;
 	_Alignas(256) unsigned done;
 	_Alignas(256) unsigned leave; /* a futex */
@@ -62,9 +61,6 @@ static void open_gate(struct shared *s, const struct gate *g)
 {
 	while (load(&s->ready) < g->procs - 1)
 		sleep_ms(1);
-	set_and_wake(&s->called);
-	while (load(&s->awake) < g->procs - 1)
-		sleep_ms(1);
 	/* Let what the forks have left behind settle down. */
 	sleep_ms(20);
 	calls_on();
@@ -78,10 +74,7 @@ static void wait_at_gate(struct shared *s, const struct gate *g)
 {
 	const bool crowded = g->procs > online_cpus();
 
-	/* Eighty that spin on a host of two CPUs would leave nothing to who still prepares. */
 	increment(&s->ready);
-	sleep_until_set(&s->called);
-	increment(&s->awake);
 	/* In user space, since system calls would be counted. */
 	while (!load(&s->go)) {
 		if (crowded)
@@ -136,19 +129,20 @@ static void work(struct shared *s, unsigned id, const struct gate *g,
 	struct worker *w = &s->workers[id];
 
 	pin_to(w->cpu);
-	/* One after the other: many emulated CPUs take minutes to pass on a lock. */
+	/* One after the other: many CPUs on a host of few are slow to pass on a lock. */
 	sleep_until_set(&w->turn);
 	if (g->prepare)
 		g->prepare(w);
 	for (unsigned i = 0; i < g->warm_ups; i++)
 		g->op(w, i);
-	if (id + 1 < g->procs)
-		set_and_wake(&s->workers[id + 1].turn);
+	set_and_wake(id + 1 < g->procs ? &s->workers[id + 1].turn : &s->prepared);
 	memset(w->count, 0, sizeof(w->count));
 	take_the_cpu();
 	/* Any page that the loop will write to, or ask the time of, exists before the gate. */
 	w->ops = 0;
 	w->begin_ns = w->end_ns = now_ns();
+	/* Who spins at the gate takes the host's CPUs from those who still prepare. */
+	sleep_until_set(&s->prepared);
 
 	if (id == 0)
 		open_gate(s, g);

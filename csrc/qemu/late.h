@@ -2,9 +2,9 @@
 /*
  * late.h - QEMU's clock, slower inside of a region.
  *
- * A guest whose every access is watched is thousands of times slower than the
- * host, and its timers still follow the host's clock: vCPUs spend a third of
- * their instructions in timer ticks, and eighty of them do nothing else.
+ * A guest whose every access is watched is much slower than the host, and its
+ * timers still follow the host's clock: it would spend the more of its
+ * instructions in timer ticks, the more vCPUs share the host.
  *
  * QEMU asks clock_gettime(CLOCK_MONOTONIC) when a timer is due. If this library
  * is loaded before all others (LD_PRELOAD) QEMU asks the function below
