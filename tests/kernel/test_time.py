@@ -28,7 +28,7 @@ def timed(
     kernel: Kernel, workload: str, cpus: int, *, window_ns: float = 200, **args: str
 ) -> Timed:
     run = GuestRun("known", workload, args)
-    (found,) = clock._timed(kernel, BEFORE, run, BOX, cpus, 1, window_ns)
+    (found,) = clock._timed(kernel, BEFORE, run, BOX, cpus, 1, clock.costs(BOX), window_ns)
     assert len(found.rates) == cpus
     assert found.escaped < clock.DOUBT
     return found
@@ -114,6 +114,7 @@ def point(cpus: int, seed: int, rate: float, **more: object) -> Timed:
         seed=seed,
         window_ns=200,
         clock="region",
+        costs=clock.costs(BOX),
         ops=100 * cpus,
         rates=(rate / cpus,) * cpus,
         ns=1000,
@@ -155,8 +156,9 @@ def test_every_cpu_count_variant_and_seed_is_a_boot(monkeypatch: pytest.MonkeyPa
     seen: list[tuple[str, int, int, float]] = []
 
     def booted(_kernel: object, variant: Variant, run: GuestRun, *where: object) -> list[Timed]:
-        box, cpus, seed, window = where
+        box, cpus, seed, price, window = where
         assert box == machines.get("1x24")
+        assert price == clock.costs(box)
         assert run.args["ops"] == "7"
         seen.append((variant.name, cpus, seed, window))  # type: ignore[arg-type]
         return [point(cpus, seed, 1e6, variant=variant.name)]  # type: ignore[arg-type]
@@ -174,6 +176,41 @@ def test_every_cpu_count_variant_and_seed_is_a_boot(monkeypatch: pytest.MonkeyPa
     )
     assert seen == [(v, n, s, 100) for v in ("before", "after") for n in (1, 2) for s in (1, 2)]
     assert [(t.variant, t.cpus, t.seed) for t in found.found] == [each[:3] for each in seen]
+
+
+def test_a_seed_s_costs_are_drawn_once_for_all_variants_and_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: dict[tuple[str, int, int], dict[str, float]] = {}
+
+    def booted(_kernel: object, variant: Variant, _run: GuestRun, *where: object) -> list[Timed]:
+        box, cpus, seed, price, _ = where
+        seen[variant.name, cpus, seed] = price  # type: ignore[index,assignment]
+        assert clock.settings(box, seed, price) != clock.settings(box, seed)  # type: ignore[arg-type]
+        return [point(cpus, seed, 1e6, variant=variant.name, costs=price)]  # type: ignore[arg-type]
+
+    monkeypatch.setattr(source, "find", lambda *_: None)
+    monkeypatch.setattr(build, "build", lambda *_: None)
+    monkeypatch.setattr(clock, "_timed", booted)
+    found = clock.time("dentry-false-sharing", cpus=[1, 2], seeds=8, drawn=True)
+    assert "costs of its own" in str(found)
+    drawn = [seen["before", 1, seed] for seed in range(1, 9)]
+    for (_, _, seed), price in seen.items():
+        assert price == drawn[seed - 1]
+    near = BOX.parameters["near"]
+    assert len({price["near"] for price in drawn}) == 8
+    assert all(near.low <= price["near"] <= near.high for price in drawn)
+    assert all(price["cross"] == price["near"] for price in drawn), "a socket is one group"
+    assert sorted(price["take"] for price in drawn) == [0] * 4 + [1] * 4
+    assert json.loads(found.to_json())["results"][0]["costs"] == drawn[0]
+
+
+def test_what_is_not_drawn_costs_what_the_machine_says() -> None:
+    """In picoseconds; the order is that of the plugin's `time=`."""
+    fields = [int(each) for each in clock.settings(BOX, 7).split("+")]
+    assert fields[:4] == [200, 6000, 45000, 7500]
+    assert fields[10:13] == [clock.CHANCE, 0, 1500]
+    assert fields[13:] == [2, 20, 1, 2, 1, 7]
 
 
 @pytest.mark.parametrize(

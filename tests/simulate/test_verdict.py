@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contended.simulate.predict import latin
+from contended.simulate.draws import latin
 from contended.simulate.verdict import NARROW, Kind, Range, Verdict, gap, judge, told
 from contended.stats import percentiles
 

@@ -17,8 +17,9 @@ from contended.register import Case, Published
 from contended.simulate import grace
 from contended.simulate.chart import marks
 from contended.simulate.curves import Knob, Series, Sweep
+from contended.simulate.draws import latin
 from contended.simulate.machines import MachineModel
-from contended.simulate.predict import Predicted, latin, said
+from contended.simulate.predict import Predicted, said
 from contended.simulate.workload import Row, Workload
 
 SLUG = "umount-grace-period"

@@ -27,6 +27,7 @@ from contended.profile import plugin
 from contended.profile.coherence import Profile
 from contended.show.table import columns
 from contended.simulate import machines
+from contended.simulate.draws import latin, priced
 from contended.simulate.machines import MachineModel, Parameter
 from contended.simulate.workload import SMT
 
@@ -55,8 +56,15 @@ REQUEST = (
     ),
 )
 """The part of a transfer for which a line that has come can be used before it goes."""
+TAKE = (
+    0.0,
+    Parameter("cited", "linux2026pmuevents", 0.0, 1.0),
+)
+"""Whether a load takes a modified line away from its holder, 1, or leaves it shared, 0: Intel's
+processors do either, as they are configured. What is drawn from the range is rounded."""
 CHANCE = 1  #: Who is next for a line is a matter of chance, not of who asked first.
-TAKE = 0  #: A load of a modified line leaves it shared.
+_OWN = {"instruction": INSTRUCTION, "request": REQUEST, "take": TAKE, "smt": (SMT.value, SMT.where)}
+_OF_MACHINES = ("rmw_hit", "pause", "core", "near", "cross", "far", "fill", "share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,7 @@ class Timed:
     seed: int
     window_ns: float
     clock: Literal["region"]  # what keeps time: timers and sleep still follow the host's
+    costs: Mapping[str, float]  # nanoseconds, but parts for `request` and `take`, times for `smt`
     ops: int
     rates: tuple[float, ...]  # operations a second of each worker, while all of them work
     ns: float  # from the region's begin to its last operation
@@ -145,6 +154,8 @@ class Times:
             f"{self.slug}, {self.run}, in virtual time on {box.title}; windows of "
             f"{first.window_ns:g} ns. waits and lines: of an operation.\n"
         )
+        if any(t.costs != first.costs for t in self.found):
+            head += "Each seed has costs of its own, drawn from the ranges of what is not known.\n"
         if any(t.suspect for t in self.found):
             head += (
                 f"! more than {DOUBT:.0%} of the waits or operations were given up, or of the "
@@ -166,13 +177,32 @@ def doubtful(cpus: int, escaped: float, ticks: float, together_ns: float) -> boo
     return max(escaped, ticks if cpus > 1 else 0.0) > DOUBT or not together_ns
 
 
-def settings(box: MachineModel, seed: int) -> str:
-    """The plugin's `time=`: a machine's costs in picoseconds and thousandths, and its shape."""
-    c = box.costs
-    ns = (INSTRUCTION[0], c.rmw_hit, c.pause, c.core, c.near, c.cross, c.far, c.fill, c.share)
+def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[str, float]:
+    """What things cost on a machine, by name as in `Timed.costs`; what is `drawn` is as drawn."""
+    drawn = drawn or {}
+    prices = asdict(priced(box, drawn))
+    own = {name: drawn.get(name, value) for name, (value, _) in _OWN.items()}
+    return {
+        **{name: prices[name] for name in _OF_MACHINES},
+        **own,
+        "take": float(round(own["take"])),
+    }
+
+
+def draws(box: MachineModel, boots: int) -> list[dict[str, float]]:
+    """Costs for so many boots, each from its own range, all of them together: see `costs`."""
+    ranges = {name: box.parameters[name] for name in _OF_MACHINES if name in box.parameters}
+    ranges |= {name: where for name, (_, where) in _OWN.items()}
+    drawn = latin({name: (each.low, each.high) for name, each in ranges.items()}, boots)
+    return [costs(box, each) for each in drawn]
+
+
+def settings(box: MachineModel, seed: int, at: Mapping[str, float] | None = None) -> str:
+    """The plugin's `time=`: costs in picoseconds and thousandths, by default the machine's own."""
+    c = at or costs(box)
+    ps = [round(1000 * c[name]) for name in ("instruction", *_OF_MACHINES, "request")]
+    fields = [*ps, CHANCE, round(c["take"]), round(1000 * c["smt"])]
     shape = box.sockets, box.cores, box.groups, box.threads
-    ps = [round(1000 * each) for each in (*ns, REQUEST[0])]
-    fields = [*ps, CHANCE, TAKE, round(1000 * SMT.value)]
     return "+".join(map(str, [*fields, *shape, 1, seed]))
 
 
@@ -187,6 +217,7 @@ def time(
     changed: Mapping[str, str] | None = None,
     window_ns: float = WINDOW_NS,
     seeds: int = 1,
+    drawn: bool = False,
     source_path: Path | None = None,
     progress: Progress | None = None,
 ) -> Times:
@@ -196,8 +227,9 @@ def time(
     and built if need be, and the name says of which. The run is the first with `profile = true`
     unless one is named; `changed` are parameters of its workload, over its own. Each number of CPUs
     is as many processes, pinned to the first CPUs of the machine as Linux numbers them, and one
-    boot for each seed. Raises UsageError for more CPUs than the machine has, an unknown machine, a
-    window that is none, and for what the case lacks.
+    boot for each seed, with the machine's costs or, if they are `drawn`, with others for each seed,
+    the same for all variants. Raises UsageError for more CPUs than the machine has, an unknown
+    machine, a window that is none, and for what the case lacks.
     """
     case, box = variants.load(slug), machines.get(machine)
     for n in cpus:
@@ -208,13 +240,14 @@ def time(
     how = c2c.choose_run(case, run)
     how = replace(how, args={**how.args, **(changed or {})}, watch=())
     chosen = _chosen(case, wanted, names, source_path, progress)
-    plan = list(product(chosen, sorted(set(cpus)), range(1, seeds + 1)))
+    prices = draws(box, seeds) if drawn else [costs(box)] * seeds
+    plan = list(product(chosen, sorted(set(cpus)), enumerate(prices, 1)))
     found: list[Timed] = []
-    for at, ((variant, tree), n, seed) in enumerate(plan):
+    for at, ((variant, tree), n, (seed, price)) in enumerate(plan):
         kernel = build.build(variant, how.config, tree, progress)
         if progress:
             progress(f"time {variant.name} on {n} CPUs", at, len(plan))
-        found += _timed(kernel, variant, how, box, n, seed, window_ns)
+        found += _timed(kernel, variant, how, box, n, seed, price, window_ns)
     order = [variant.name for variant, _ in chosen]
     found.sort(key=lambda t: (order.index(t.variant), t.label, t.cpus, t.seed))
     return Times(slug, how.name, how.args, tuple(found))
@@ -251,6 +284,7 @@ def _timed(
     box: MachineModel,
     cpus: int,
     seed: int,
+    price: Mapping[str, float],
     window_ns: float,
 ) -> list[Timed]:
     seen = c2c.profile_kernel(
@@ -259,21 +293,20 @@ def _timed(
         run,
         vcpus=cpus,
         quantum=round(window_ns * 1000),
-        time=settings(box, seed),
+        time=settings(box, seed, price),
         lines=LINES,
         deadline_s=DEADLINE_S,
     )
-    return [_measured(region, profile, box.name, cpus, seed, window_ns) for region, profile in seen]
+    place: dict[str, Any] = {
+        "machine": box.name,
+        "cpus": cpus,
+        "seed": seed,
+        "window_ns": window_ns,
+    }
+    return [_measured(*each, costs=price, **place) for each in seen]
 
 
-def _measured(
-    region: plugin.Region,
-    profile: Profile,
-    machine: str,
-    cpus: int,
-    seed: int,
-    window_ns: float,
-) -> Timed:
+def _measured(region: plugin.Region, profile: Profile, **how: Any) -> Timed:
     workers = [(cpu, cpu.clock) for cpu in region.cpus if cpu.ops > 1 and cpu.clock]
     clocks = [clock for _, clock in workers]
     begin, end, rates = _while_all_work([clock.done for clock in clocks])
@@ -282,11 +315,8 @@ def _measured(
     return Timed(
         variant=profile.variant,
         label=profile.label,
-        machine=machine,
-        cpus=cpus,
-        seed=seed,
-        window_ns=window_ns,
         clock="region",
+        **how,
         ops=ops,
         rates=rates,
         ns=max((clock.done[-1] for clock in clocks), default=0) / 1000,

@@ -9,8 +9,7 @@ CPUs do N times what one does, and no variant is faster than another.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -20,10 +19,9 @@ from contended.measure.results import number
 from contended.register import Published
 from contended.simulate import machines
 from contended.simulate.caches import Costs, Phase
+from contended.simulate.draws import latin, priced
 from contended.simulate.verdict import Kind, Range, Verdict, gap, judge, told
 from contended.simulate.workload import Scenario
-
-DRAWS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,20 +99,6 @@ class CasePrediction:
         return {(row.figure, row.name): row for row in self.rows}[figure, name]
 
 
-def latin(ranges: Mapping[str, Range], draws: int = DRAWS) -> list[dict[str, float]]:
-    """Joint draws of parameters, each from a range of its own.
-
-    Each parameter comes once from each of as many equal parts of its range as there are draws, in
-    an order that depends on its name alone; so what they do together is seen, and no end is missed.
-    """
-    columns = {}
-    for name, (low, high) in ranges.items():
-        chance = random.Random(name)
-        parts = chance.sample(range(draws), draws)
-        columns[name] = [low + (high - low) * (part + chance.random()) / draws for part in parts]
-    return [{name: column[at] for name, column in columns.items()} for at in range(draws)]
-
-
 @dataclass(frozen=True, slots=True)
 class Draw:
     """What one simulation is made with: costs, private work, a seed."""
@@ -146,11 +130,8 @@ class Ground:
         ranges |= {name: (work.where.low, work.where.high) for name, work in works.items()}
         found = []
         for seed, drawn in enumerate(latin(ranges)):
-            costs = {name: drawn[name] for name in box.parameters}
-            if box.groups == 1 and "near" in costs:  # one group a socket: the two ways are one
-                costs["cross"] = costs["near"]
             work = tuple((name, drawn[name]) for name in works)
-            found.append(Draw(replace(box.costs, **costs), work, seed))
+            found.append(Draw(priced(box, drawn), work, seed))
         return found
 
     def phase(self, variant: str, phase: str, draw: Draw) -> Phase:
