@@ -43,7 +43,7 @@
  *
  * Arguments: out=FILE quantum=N (0: off) line=BYTES region=marks|all
  * watch=ADDRESS+ADDRESS+... time=A+B+... tick=ADDRESS (see clock.h) late=N (see
- * late.h)
+ * late.h) trace=N (see trace.h)
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -96,6 +96,7 @@ static struct {
 	uint64_t watch[CT_WATCHES];
 	uint64_t tick; /* where the timer's interrupt is entered; 0: not known */
 	uint64_t late; /* how many times slower QEMU's timers are in a region */
+	uint64_t trace; /* so many operations of each vCPU, step by step */
 } options;
 
 static struct ct_vcpu *vcpus;
@@ -155,6 +156,7 @@ static void settle(void)
 }
 
 #include "clock.h"
+#include "trace.h"
 #include "report.h"
 
 /* --- what runs with the guest --- */
@@ -171,8 +173,9 @@ static void *pack(uint64_t pc, bool atomic)
 }
 
 static inline void count_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t vaddr,
-			 uint64_t pc, bool store)
+				uint64_t pc, enum ct_kind kind)
 {
+	const bool store = kind != CT_LOAD;
 	struct ct_cache *cache = &vcpus[vcpu].cache;
 	const uint64_t line = 1ull << options.shift, next = (vaddr | (line - 1)) + 1;
 	const uint64_t over = (vaddr & (line - 1)) + (1ull << qemu_plugin_mem_size_shift(info));
@@ -200,6 +203,8 @@ static inline void count_access(unsigned int vcpu, qemu_plugin_meminfo_t info, u
 	ct_access(cache, vcpu, options.shift, address, vaddr, pc, kernel, store);
 	if (crosses)
 		ct_access(cache, vcpu, options.shift, second, next, pc, kernel, store);
+	if (ct_traced(vcpu))
+		ct_trace(vcpu, address, pc, kind);
 }
 
 static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *data)
@@ -216,7 +221,10 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t va
 	}
 	if (enter(&vcpus[vcpu])) {
 		askers[vcpu].came = false;
-		count_access(vcpu, info, vaddr, pc, store);
+		count_access(vcpu, info, vaddr, pc,
+			     atomic ? CT_ATOMIC :
+			     store  ? CT_STORE :
+				      CT_LOAD);
 		/* Ways were measured from access to access: they have this one in them. */
 		if (ct_timing && atomic && !askers[vcpu].in_tick && !askers[vcpu].came)
 			atomic_fetch_add_explicit(&pacers[vcpu].done, machine.rmw,
@@ -288,6 +296,7 @@ static void on_operation(unsigned int vcpu, void *data)
 {
 	(void)data;
 	if (enter(&vcpus[vcpu])) {
+		ct_trace_end(vcpu);
 		vcpus[vcpu].ops++;
 		if (ct_timing)
 			ct_done(vcpu);
@@ -491,8 +500,10 @@ static void at_exit(qemu_plugin_id_t id, void *data)
 		add_region(options.all);
 	}
 	write_report();
-	for (unsigned i = 0; i < atomic_load(&pace.pacers); i++)
+	for (unsigned i = 0; i < atomic_load(&pace.pacers); i++) {
 		ct_release(&vcpus[i].cache);
+		ct_trace_release(i);
+	}
 	free(regions);
 	regions = NULL;
 }
@@ -601,6 +612,10 @@ static int take_argument(const char *argument)
 		if (!number(value, 10, &options.late, &end) || *end || !options.late ||
 		    options.late > CT_LATE_MAX)
 			return refuse("late=%s: give 1 to %llu", value, CT_LATE_MAX);
+	} else if (!strncmp(argument, "trace=", 6)) {
+		if (!number(value, 10, &options.trace, &end) || *end ||
+		    options.trace > CT_TRACE_MAX)
+			return refuse("trace=%s: give 0 to %d operations", value, CT_TRACE_MAX);
 	} else if (!strncmp(argument, "line=", 5)) {
 		if (!number(value, 10, &n, &end) || *end || n < 16 || n > 4096 || n & (n - 1))
 			return refuse("line=%s: give a power of two from 16 to 4096 bytes", value);
@@ -622,8 +637,8 @@ static int take_argument(const char *argument)
 		return refuse("watch: at most %d addresses", CT_WATCHES);
 	} else {
 		return refuse(
-			"unknown argument '%s'; known: out, quantum, time, tick, late, line, region, "
-			"watch",
+			"unknown argument '%s'; known: out, quantum, time, tick, late, trace, line, "
+			"region, watch",
 			argument);
 	}
 	return 0;

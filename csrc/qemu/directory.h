@@ -78,6 +78,15 @@ struct ct_site {
 	uint64_t stalled; /* picoseconds, where time is kept */
 };
 
+static int by_address(const void *a, const void *b)
+{
+	const struct ct_site *x = a, *y = b;
+
+	if (x->address != y->address)
+		return x->address < y->address ? -1 : 1;
+	return x->pc < y->pc ? -1 : x->pc > y->pc;
+}
+
 struct ct_chunk {
 	struct ct_chunk *next;
 	_Alignas(64) struct ct_entry entries[CT_CHUNK];

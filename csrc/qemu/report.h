@@ -6,7 +6,8 @@
  * which anything happened that a second cache could notice, and the sites
  * where it did; the totals of all accesses are in "cpus". A line's loads and
  * stores are all of the region's; a site's are those that were events, and all
- * others since the line has become hot (directory.h).
+ * others since the line has become hot (directory.h). The steps of operations
+ * that were traced name a site by its number in "sites".
  *
  * Part of coherence.c, whose variables it uses.
  */
@@ -16,15 +17,6 @@
 struct line_sums {
 	uint64_t hitm_loads, hitm_stores, invalidations;
 };
-
-static int by_address(const void *a, const void *b)
-{
-	const struct ct_site *x = a, *y = b;
-
-	if (x->address != y->address)
-		return x->address < y->address ? -1 : 1;
-	return x->pc < y->pc ? -1 : x->pc > y->pc;
-}
 
 static const struct ct_entry *find_entry(uint64_t line)
 {
@@ -79,7 +71,8 @@ static void put_sums(FILE *f, uint64_t loads, uint64_t stores, uint64_t hitm_loa
 }
 
 /*
- * All vCPUs' sites, those of the same address and instruction added up.
+ * All vCPUs' sites, those of the same address and instruction added up, and
+ * with them what was traced on the same lines.
  */
 static struct ct_site *merge_sites(unsigned n, size_t *count)
 {
@@ -87,7 +80,7 @@ static struct ct_site *merge_sites(unsigned n, size_t *count)
 	struct ct_site *all;
 
 	for (unsigned i = 0; i < n; i++)
-		total += vcpus[i].cache.n_sites;
+		total += vcpus[i].cache.n_sites + tracers[i].n;
 	all = ct_must(calloc(total + 1, sizeof(*all)));
 	total = 0;
 	for (unsigned i = 0; i < n; i++)
@@ -95,6 +88,10 @@ static struct ct_site *merge_sites(unsigned n, size_t *count)
 			if (vcpus[i].cache.sites[k].pc)
 				all[total++] = vcpus[i].cache.sites[k];
 	qsort(all, total, sizeof(*all), by_address);
+	if (options.trace) {
+		total += add_traced(all, total, n);
+		qsort(all, total, sizeof(*all), by_address);
+	}
 	for (size_t i = 0; i < total; i++) {
 		struct ct_site *last = kept ? &all[kept - 1] : NULL;
 		const struct ct_site *site = &all[i];
@@ -150,6 +147,7 @@ static void put_line(FILE *lines, FILE *sites, const struct ct_site *all, size_t
 	}
 }
 
+/* The lines and the sites, and then what needs their numbers. */
 static void put_lines(FILE *f, unsigned n)
 {
 	size_t count, sites_size = 0;
@@ -167,6 +165,8 @@ static void put_lines(FILE *f, unsigned n)
 	}
 	fclose(sites);
 	fprintf(f, "],\"sites\":[%s],", text);
+	if (options.trace)
+		put_traces(f, n, all, count);
 	free(text);
 	free(all);
 }
@@ -221,6 +221,7 @@ static void add_region(bool complete)
 	regions = text;
 	for (unsigned i = 0; i < n; i++) {
 		ct_forget(&vcpus[i].cache);
+		ct_trace_forget(i);
 		vcpus[i].ops = 0;
 		memset(vcpus[i].watched, 0, sizeof(vcpus[i].watched));
 	}

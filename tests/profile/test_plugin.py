@@ -243,6 +243,28 @@ def test_instructions_and_watched_addresses_are_counted(fake: Path, tmp_path: Pa
     assert region.cpus[1].instructions == plugin.Split(0, 3)
 
 
+def test_operations_are_kept_step_by_step(fake: Path, tmp_path: Path) -> None:
+    """Not the first, and nothing that was never an event, nor what has not ended."""
+    other = ["store 1 500 1000 8", "load 1 501 2000 8"]
+    one = [
+        *("block 0 400 7", "load 0 401 1004 4", "load 0 402 3000 8", "block 0 403 6"),
+        *("atomic 0 404 2008", "store 0 405 1000 8", "block 0 406 3", "op 0"),
+    ]
+    lines = ["begin 0", *one, *other, *one, *other, *one, *other, *one, *one, *one[:3], "end 0"]
+    report = play(fake, tmp_path, lines, "quantum=0", "trace=2", "line=64")
+    (region,) = report.regions
+    assert [trace.cpu for trace in region.traces] == [0, 0]
+    for trace in region.traces:
+        found = []
+        for at, number, kind in trace.steps:
+            site = region.sites[number]
+            found.append((at, region.lines[site.line].address + site.offset, site.pc, kind))
+        assert found == [(8, 0x1004, 0x401, 0), (16, 0x2008, 0x404, 2), (17, 0x1000, 0x405, 1)]
+        assert trace.instructions == 21
+    (region,) = play(fake, tmp_path, lines, "quantum=0").regions
+    assert region.traces == ()
+
+
 def test_user_mode_counts_virtual_addresses(fake: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     trace = f"store 0 {KERNEL:x} 5000 8\nload 1 401 5000 8\n"
@@ -283,6 +305,8 @@ def test_no_region_is_said(fake: Path, tmp_path: Path) -> None:
         ("quantum=5x", "quantum=5x"),
         ("quantum=-1", "quantum=-1"),
         ("quantum=5", "quantum=5"),
+        ("trace=101", "trace=101"),
+        ("trace=x", "trace=x"),
         ("line=48", "line=48"),
         ("line=8192", "line=8192"),
         ("region=some", "region=some"),

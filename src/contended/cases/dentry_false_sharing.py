@@ -12,35 +12,23 @@ from contended.cases.host import Host, Seen, crowd, slower
 from contended.measure import today
 from contended.measure.running import Running
 from contended.register import Case
+from contended.simulate import recorded
 from contended.simulate.chart import marks
 from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.locks import Lock, Lockref
 from contended.simulate.predict import Ground, Predicted, cannot
-from contended.simulate.program import UNIFORM, Memory, Program
+from contended.simulate.program import Memory, Program
 from contended.simulate.validate import Modelled
 from contended.simulate.workload import MS, STAT, Scenario, Setup
 
 SLUG, FIGURE, PROFILE = "dentry-false-sharing", "stat-same-file", "stat-profile"
 ROBOT = "robot-full"
 
-# Where a stat's work lies, in parts, by the order of the kernel's code; the parts are assumed.
-_TO_GET = 0.1  # from comparing the name to taking the reference: mounts, flags, permissions
-_BETWEEN = 0.2  # from get to put: filling in the attributes
-
 
 def _lookup(setup: Setup, p: Program, memory: Memory) -> None:
     """Stat one file, whose name is or is not on the line of the reference count."""
-    count = memory.word(1 << 32)
-    name = memory.word(beside=count) if setup.variant == "before" else memory.word()
-    ref = Lockref(Lock(setup.lock, memory, count))
-    work = setup.work["stat"]
-    p.think(work * (1 - _TO_GET - _BETWEEN), UNIFORM)
-    p.read(name)
-    p.think(work * _TO_GET, UNIFORM)
-    ref.change(p, 1)
-    p.think(work * _BETWEEN, UNIFORM)
-    ref.change(p, -1)
-    p.done()
+    operation = recorded.load(SLUG).of(setup.variant)
+    recorded.Replay(operation, setup.lock).put(p, memory, setup.work["stat"])
 
 
 LOOKUPS = Scenario(

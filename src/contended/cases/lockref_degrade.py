@@ -14,7 +14,7 @@ from contended.measure import today
 from contended.measure.running import Running
 from contended.register import Case
 from contended.show.canvas import Plot
-from contended.simulate import machines
+from contended.simulate import machines, recorded
 from contended.simulate.chart import Mark, chart, marks
 from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.locks import Lock, Lockref
@@ -59,38 +59,9 @@ def _open_by_handle(setup: Setup, p: Program, memory: Memory) -> None:
     Twice a name to a handle, an open of the mount, an open by handle, two closes: the inode is
     found under the lock of all inodes' hash, and then one of its dentries under both their locks.
     """
-    device, held = _lockrefs(setup, memory)
-    root = Lockref(Lock(setup.lock, memory, memory.word(1 << 32)), _LOOKS[setup.variant])
-    table, inode = (Lock(setup.lock, memory, memory.word()) for _ in range(2))
-    uses = memory.word(1, beside=inode.word)
-
-    def work() -> None:
-        p.think(setup.work["calls"] / 6, UNIFORM)
-
-    for _ in range(2):
-        work()
-        device.change(p, 1)
-        device.change(p, -1)
-    work()
-    root.change(p, 1)
-    work()
-    table.acquire(p)
-    p.think(setup.work["chain"])
-    inode.acquire(p)
-    p.add(uses, 1)
-    inode.release(p)
-    table.release(p)
-    inode.acquire(p)
-    held.locked(p, 1)
-    inode.release(p)
-    p.add(uses, -1)
-    work()
-    device.change(p, 1)
-    device.change(p, -1)
-    work()
-    device.change(p, -1)
-    root.change(p, -1)
-    p.done()
+    operation = recorded.load(SLUG).of("before")
+    replay = recorded.Replay(operation, setup.lock, _LOOKS[setup.variant])
+    replay.put(p, memory, setup.work["calls"])
 
 
 def _handle(setup: Setup, p: Program, memory: Memory) -> None:
@@ -145,7 +116,6 @@ HANDLES = Scenario(
     build=_handle,
 )
 _CALLS = "six system calls, two of which look a name up, each as long as a stat or somewhat longer"
-_CHAIN = "a walk of a hash chain by whoever holds the lock of all inodes' hash"
 OPENS = Scenario(
     name="lockref-open-by-handle",
     variants=_VARIANTS,
@@ -153,8 +123,6 @@ OPENS = Scenario(
     counters=_COUNTERS,
     works={
         "calls": Work(7000, Parameter("assumed", _CALLS, 3500, 14000)),
-        "chain": Work(100, Parameter("assumed", _CHAIN, 30, 300)),
-        "holder": HOLDER,
     },
     build=_open_by_handle,
 )

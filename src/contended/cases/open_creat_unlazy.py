@@ -12,55 +12,48 @@ from contended.cases.host import Host, Seen, Traced, crowd, slower
 from contended.measure import today
 from contended.measure.running import Running
 from contended.register import Case
+from contended.simulate import recorded
 from contended.simulate.chart import Mark
 from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.locks import Lock, Lockref
 from contended.simulate.machines import Parameter
 from contended.simulate.predict import Ground, Predicted, cannot, over
-from contended.simulate.program import UNIFORM, Memory, Program
+from contended.simulate.program import Memory, Program
 from contended.simulate.workload import HOLDER, MS, Scenario, Setup, Work
 
 SLUG = "open-creat-unlazy"
 MOUNTS = 64
 OPENS = MOUNTS * 100 * 10_000  # in the report's test
 STRANGER_EVERY = 2000  # operations
+_DIRECTORY, _ROOT = 'd_lockref ("/" of tmpfs)', 'd_lockref ("/" of rootfs)'
 
 
 def _open(setup: Setup, p: Program, memory: Memory) -> None:
     """open(O_CREAT) and close in one of many mounts, with or without the root's reference."""
     mount = 0  # the register that says in which
-    root = Lockref(Lock(setup.lock, memory, memory.word(1 << 32)))
-    count, rwsem = memory.array(MOUNTS, mount), memory.array(MOUNTS, mount)
-    for at in range(count.base, count.base + MOUNTS):
-        memory.initial[at] = 1 << 32
-    directory = Lockref(Lock(setup.lock, memory, count), counter=3)
-    lock = Lock("queued", memory, rwsem)
-    (file,) = memory.own()
-    work = max(setup.work["open"] - setup.work["lookup"], 0.0)
+    root = memory.word(1 << 32)
+    found = setup.variant == "lookup-first"
+    operation = recorded.load(SLUG).of("after" if found else setup.variant)
+    if found:
+        operation = operation.without([""])
+    lines = {}
+    for line in dict.fromkeys(access.line for access in operation.accesses):
+        lines[line] = memory.array(MOUNTS, mount)
+        for at in range(lines[line].base, lines[line].base + MOUNTS):
+            memory.initial[at] = 1 << 32
+    directory = {} if found else {operation.line(_DIRECTORY): 3}
+    if setup.variant == "before":
+        lines[operation.line(_ROOT)] = root
     p.alu("random", mount, number=MOUNTS)
-    p.think(work / 2, UNIFORM)
-    if setup.variant != "lookup-first":
-        directory.change(p, 1)
-        if setup.variant == "before":
-            root.change(p, 1)
-        lock.acquire(p)
-    p.think(setup.work["lookup"], UNIFORM)
-    p.add(file, 1)
-    if setup.variant != "lookup-first":
-        lock.release(p)
-        directory.change(p, -1)
-        if setup.variant == "before":
-            root.change(p, -1)
-    p.think(work / 2, UNIFORM)
-    p.add(file, -1)
-    p.done()
+    replay = recorded.Replay(operation, setup.lock, lines=lines, counters=directory)
+    replay.put(p, memory, setup.work["open"])
     # As with any lockref, a stranger now and then: here whoever lists the root directory.
     p.alu("phase", 1)
     p.branch(1, "!=", 1, "go")
     p.alu("random", 1, number=STRANGER_EVERY)
     p.branch(1, "!=", 0, "go")
     p.count(6)
-    Lockref(root.lock, hold_ns=setup.work["holder"]).locked(p, 0)
+    Lockref(Lock(setup.lock, memory, root), hold_ns=setup.work["holder"]).locked(p, 0)
 
 
 _COUNTERS = ("fast", "slow", "retried", "dir_fast", "dir_slow", "dir_retried", "stranger")
@@ -68,7 +61,6 @@ _CALLS = (
     "open(2) with O_CREAT and close(2) of one file on tmpfs by one thread: 2-CPU AMD EPYC guest, "
     "Linux 6.18"
 )
-_LOOKUP = "a directory's lock is held for one lookup of a cached name"
 LOOP = Scenario(
     name=SLUG,
     variants={
@@ -80,7 +72,6 @@ LOOP = Scenario(
     counters={name: number for number, name in enumerate(_COUNTERS)},
     works={
         "open": Work(2430, Parameter("measured", _CALLS, 1200, 4000)),
-        "lookup": Work(200, Parameter("assumed", _LOOKUP, 100, 500)),
         "holder": HOLDER,
     },
     build=_open,

@@ -12,72 +12,31 @@ from contended.measure import today
 from contended.measure.results import Measurement
 from contended.measure.running import Running
 from contended.register import Case
-from contended.simulate import machines
+from contended.simulate import machines, recorded
 from contended.simulate.curves import Series, Sweep, times
-from contended.simulate.locks import Lock, Lockref
 from contended.simulate.machines import Parameter
 from contended.simulate.predict import Ground, Predicted, cannot
-from contended.simulate.program import FLAG, UNIFORM, Memory, Program, Word
+from contended.simulate.program import Memory, Program
 from contended.simulate.validate import Modelled
 from contended.simulate.workload import MS, Scenario, Setup, Work
 
 SLUG = "overlay-creds"
+_KEPT, _FILE = "struct cred", "d_lockref"
+_COPIED = ("init_groups", "root_user", "init_ucounts")  # counted with each copy of credentials
 
 
 def _creds(setup: Setup, p: Program, memory: Memory) -> None:
-    """Check access to one file on an overlay, as Linux 6.1 does it; "files-" are less alike.
-
-    What is touched, how often and with what is as recorded in `results/overlay-creds/c2c.json`; a
-    test holds the two together. The order is the code's, and the parts of the work are assumed.
-    """
-    apart, borrows = setup.variant.startswith("files-"), not setup.variant.endswith("after")
-    ids = memory.word()
-    usage = memory.word(1) if setup.variant == "own-line" else memory.word(1, beside=ids)
-    groups, user, ucounts = (memory.word(1) for _ in range(3))
-    file = memory.own()[0] if apart else memory.word(1 << 32)
-    ref = Lockref(Lock(setup.lock, memory, file))
-
-    def work(part: float) -> None:
-        p.think(setup.work["faccessat"] * part, UNIFORM)
-
-    def permission() -> None:
-        """ovl_permission(): the mounter's credentials are borrowed, asked and given back."""
-        if borrows:
-            p.add(usage, 1)
-        p.read(ids)
-        work(0.1)
-        if borrows:
-            p.add(usage, -1)
-
-    work(0.1)
-    if not apart:  # prepare_creds()
-        for counted in (groups, user, ucounts):
-            p.add(counted, 1)
-    work(0.3)
-    permission()  # of the directory
-    work(0.1)
-    ref.change(p, 1)
-    work(0.1)
-    permission()  # of the file
-    work(0.1)
-    ref.change(p, -1)
-    work(0.1)
-    if not apart:  # put_cred_rcu()
-        p.add(groups, -1)
-        for counted in (user, ucounts):
-            _drop_unless_last(p, counted)
-    p.done()
-
-
-def _drop_unless_last(p: Program, count: Word) -> None:
-    """refcount_dec_not_one() and atomic_add_unless(): read, and exchange until it works."""
-    (again,) = p.fresh(1)
-    p.read(count, to=0)
-    p.label(again)
-    p.alu("copy", 1, 0)
-    p.alu("add", 1, number=-1)
-    p.cas(count, 0, 1)
-    p.branch(FLAG, "==", 0, again)
+    """Check access to one file on an overlay, as Linux 6.1 does it; "files-" are less alike."""
+    name = setup.variant.removeprefix("files-")
+    operation = recorded.load(SLUG).of("after" if name == "after" else "before")
+    kept = memory.word(1)  # what moves of the line that is laid out first is counted
+    lines = {} if name == "after" else {operation.line(_KEPT): kept}
+    if setup.variant != name:
+        lines[operation.line(_FILE)] = memory.own()[0]
+        operation = operation.without(_COPIED)
+    apart = f"{_KEPT} + 0: usage" if name == "own-line" else ""
+    replay = recorded.Replay(operation, setup.lock, lines=lines, apart=apart)
+    replay.put(p, memory, setup.work["faccessat"])
 
 
 _CALL = "faccessat(2) of one file on tmpfs by one thread: 2-CPU AMD EPYC guest, Linux 6.18; "

@@ -30,6 +30,7 @@ from contended.kernel import (
     releases,
     run,
     source,
+    steps,
     store,
     suite,
     variants,
@@ -108,6 +109,15 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--runs", type=commandline.names, metavar="NAME,NAME", help="default: all with icount")
     add("--boots", type=int, default=1, metavar="K", help="boots of each; default: 1")
     add("--json", type=Path, metavar="FILE|-", help="write the waits as JSON")
+    add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
+    about = """Boot a case's kernels under the profiler, and show one operation step by step: its
+        accesses to lines that CPUs take from each other, in their order."""
+    add = command("steps", _steps, "one operation, access by access", about)
+    add("slug", metavar="SLUG")
+    add("--variants", type=commandline.names, metavar="A,B", help="default: before,after")
+    add("--run", metavar="NAME", help="one of the case's runs in variants.toml")
+    add("--set", type=setting, action="append", default=[], metavar="PARAMETER=VALUE", help=of)
+    add("--json", type=Path, metavar="FILE|-", help="write the steps as JSON")
     add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
     about = """Count on the unpatched kernels of several releases what each bug makes them do, and
         set it beside what the register says of the fix. Source and kernels of releases that are
@@ -280,6 +290,20 @@ def _waits(args: argparse.Namespace) -> None:
             **chosen,
         )
     commandline.deliver(args.json, found.to_json, lambda: found)
+
+
+def _steps(args: argparse.Namespace) -> None:
+    commandline.check_writable(args.json)
+    with commandline.lines() as progress:
+        found = steps.steps(
+            args.slug,
+            wanted=args.variants,
+            run=args.run,
+            changed=dict(args.set),
+            source_path=args.source,
+            progress=progress,
+        )
+    commandline.deliver(args.json, found.found.to_json, lambda: found)
 
 
 def _history(args: argparse.Namespace) -> int:

@@ -80,12 +80,14 @@ def profile_kernel(
     quantum: int = 0,
     time: str = "",
     lines: int = 0,
+    trace: int = 0,
     deadline_s: float = DEADLINE_S,
 ) -> list[tuple[plugin.Region, Profile]]:
     """Boot one kernel under the profiler: what was counted for each result of the workload.
 
     `time` has the plugin keep a machine's time, see `contended.kernel.clock`; with it, `lines` are
-    those that are named, the ones waited for longest.
+    those that are named, the ones waited for longest. Of each CPU so many operations are kept step
+    by step, `trace`.
     """
     if vcpus >= plugin.MAX_VCPUS:
         raise UsageError(f"{vcpus} vCPUs: the profiler knows at most {plugin.MAX_VCPUS - 1}")
@@ -98,7 +100,7 @@ def profile_kernel(
         out = work / "profile.json"
         tick = image.symbol(TICK).address if time else 0
         served = bool(time) and key(kernel.version) >= FAIR_SERVER
-        option = partial(plugin.option, quantum=quantum, watch=sorted(watched))
+        option = partial(plugin.option, quantum=quantum, watch=sorted(watched), trace=trace)
         description = qemu.Boot(
             kernel=kernel,
             # One more for the kernel's chores: its timer ticks come as the host's clock says, and

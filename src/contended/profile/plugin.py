@@ -119,6 +119,7 @@ def option(
     time: str = "",
     tick: int = 0,
     late: int = 1,
+    trace: int = 0,
 ) -> str:
     """The value of QEMU's `-plugin` option, for a report that goes to `out`.
 
@@ -126,7 +127,8 @@ def option(
     has the addresses of instructions whose executions are counted. Else it is a UsageError.
 
     With a machine's `time`, `tick` is where the timer's interrupt is entered, and timers are `late`
-    times slower (of a QEMU that loaded the library first: `csrc/qemu/late.h`).
+    times slower (of a QEMU that loaded the library first: `csrc/qemu/late.h`). Of each vCPU so many
+    operations are kept step by step, `trace`.
     """
     if quantum and not 10 <= quantum <= 10**9:
         raise UsageError(f"a quantum of {quantum} instructions: give 10 to 1000000000, or 0 (off)")
@@ -135,6 +137,8 @@ def option(
     parts = [_escape(library), f"out={_escape(out)}", f"quantum={quantum}", f"line={LINE}"]
     if time:
         parts += [f"time={time}", f"tick={tick:#x}", f"late={late}"]
+    if trace:
+        parts.append(f"trace={trace}")
     if watch:
         parts.append("watch=" + "+".join(f"{pc:#x}" for pc in watch))
     return ",".join(parts)
@@ -265,6 +269,23 @@ class Directory:
     fixed_bytes: Count  # address space of the table that finds a line
 
 
+class Step(NamedTuple):
+    """An access of one operation: `instructions` after it began, by one of the region's sites."""
+
+    instructions: Count
+    site: Count  # index into the region's sites
+    kind: Literal[0, 1, 2]  # a load, a store, or an atomic read-modify-write
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One operation, step by step, as far as its accesses are of sites."""
+
+    cpu: Count
+    instructions: Count  # in all
+    steps: tuple[Step, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """One marked region; it is not `complete` if QEMU ended before the region did."""
@@ -275,6 +296,7 @@ class Region:
     sites: tuple[SiteRow, ...]
     directory: Directory
     pcs: tuple[Watched, ...]
+    traces: tuple[Trace, ...] = ()  # where they were asked for
 
     @property
     def ops(self) -> int:
@@ -293,7 +315,8 @@ class Region:
             waited[site.line] += site.stalled
         at = {line: number for number, (line, _) in enumerate(waited.most_common(lines))}
         sites = (replace(s, line=at[s.line]) for s in self.sites if s.line in at)
-        return replace(self, lines=tuple(self.lines[line] for line in at), sites=tuple(sites))
+        lines_ = tuple(self.lines[line] for line in at)
+        return replace(self, lines=lines_, sites=tuple(sites), traces=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,3 +385,5 @@ def _check(region: Region) -> None:
             raise ValueError(f"{name}: {total} of all vCPUs, {lines} of lines, {sites} of sites")
     if any(site.line >= len(region.lines) for site in region.sites):
         raise ValueError("a site is of no line")
+    if any(step.site >= len(region.sites) for trace in region.traces for step in trace.steps):
+        raise ValueError("a step is of no site")

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT
+"""Operations of the real kernel, access by access, and programs for the simulator from them.
+
+`contended kernel steps` records which lines an operation comes to, in its order, and how many
+instructions lie between. What it does there is told by the function: lockrefs and locks become the
+simulator's, which may fail, wait and try again; the rest is loads, stores and atomic changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Literal
+
+from contended import records, tree
+from contended.errors import ContendedError
+from contended.records import Record
+from contended.simulate import locks
+from contended.simulate.locks import Lock, Lockref
+from contended.simulate.program import UNIFORM, ZERO, Memory, Program, Word
+
+SCHEMA = 1
+Kind = Literal["load", "store", "atomic"]
+
+#: What changes a lockref's count, and by how much: `lib/lockref.c`.
+LOCKREFS = {
+    "lockref_get": 1,
+    "lockref_get_not_dead": 1,
+    "lockref_get_not_zero": 1,
+    "lockref_put_return": -1,
+    "lockref_put_not_zero": -1,
+    "lockref_put_or_lock": -1,
+}
+#: What takes a lock by an atomic access. Writers of a semaphore are taken to spin.
+TAKES = ("_raw_spin_lock", "_raw_spin_trylock", "_raw_spin_lock_irqsave", "down_write")
+_FREE = 1 << 32  # a lockref that nobody has locked, with a reference
+_Place = tuple[int, int]  # line, offset
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One access to a line that operations of several CPUs write."""
+
+    at: int  # instructions after the operation's begin
+    function: str
+    kind: Kind
+    line: int  # the same number is the same line
+    offset: int  # bytes from its start
+    thing: str  # what lies there
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What an operation of a variant does, in its order."""
+
+    variant: str
+    label: str  # which of the run's results this is; "" if there is one
+    instructions: int  # in all
+    alike: float  # the part of the operations looked at that took the same steps
+    accesses: tuple[Access, ...]
+
+    def line(self, thing: str) -> int:
+        """The first line with something that is called so; raises ContendedError without it."""
+        for access in self.accesses:
+            if thing in access.thing:
+                return access.line
+        raise ContendedError(f"{self.variant}: no recorded step comes to {thing!r}: record it anew")
+
+    def without(self, things: Sequence[str]) -> Operation:
+        """The same, if it never came to what begins like that; its instructions stay."""
+        kept = (each for each in self.accesses if not each.thing.startswith(tuple(things)))
+        return replace(self, accesses=tuple(kept))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations(Record):
+    """What `contended kernel steps` found, and with what."""
+
+    case: str
+    run: str
+    args: dict[str, int | str]  # of the run's workload
+    source: str  # the version of Linux
+    qemu: str
+    vcpus: int
+    commit: str | None
+    operations: tuple[Operation, ...]
+    schema: int = SCHEMA
+
+    def of(self, variant: str) -> Operation:
+        """That of a variant; raises ContendedError if there is none."""
+        found = {each.variant: each for each in self.operations}
+        if variant not in found:
+            raise ContendedError(f"{self.case}: no steps of {variant!r} are recorded")
+        return found[variant]
+
+
+@cache
+def load(slug: str) -> Operations:
+    """The record of a case, `results/<slug>/steps.json`; raises ContendedError without one."""
+    path = tree.home() / "results" / slug / "steps.json"
+    remedy = f"run contended kernel steps {slug} --json results/{slug}/steps.json"
+    return records.load(Operations, path, "steps", SCHEMA, remedy, strict=False)
+
+
+@dataclass(slots=True)
+class Replay:
+    """A recorded operation as steps of a program.
+
+    `lines` says where some of the operation's lines lie, if not on one line for all CPUs; what
+    begins like `apart` has a line of its own. Of the lockrefs of some lines the `counters` begin at
+    a number of their own; with `looks` they wait for a holder, see `Lockref`.
+    """
+
+    operation: Operation
+    lock: locks.Kind = "queued"
+    looks: int = 0
+    lines: Mapping[int, Word] = field(default_factory=dict)
+    apart: str = ""
+    counters: Mapping[int, int] = field(default_factory=dict)
+    _words: dict[_Place, Word] = field(default_factory=dict)
+    _first: dict[int, Word] = field(default_factory=dict)
+    _locks: dict[_Place, Lock] = field(default_factory=dict)
+
+    def put(self, p: Program, memory: Memory, ns: float) -> None:
+        """Put the operation down; its instructions take so many nanoseconds, each the same."""
+        held: set[_Place] = set()
+        before = 0
+        for access in self.operation.accesses:
+            self._think(p, ns, access.at - before)
+            before = access.at
+            self._access(p, memory, access, held)
+        self._think(p, ns, self.operation.instructions - before)
+        p.done()
+
+    def _think(self, p: Program, ns: float, instructions: int) -> None:
+        if instructions > 0:
+            p.think(ns * instructions / self.operation.instructions, UNIFORM)
+
+    def _access(self, p: Program, memory: Memory, access: Access, held: set[_Place]) -> None:
+        place, writes = (access.line, access.offset), access.kind != "load"
+        word = self._word(memory, place, access.thing)
+        if word is None:
+            return
+        if access.function in LOCKREFS:
+            if writes:  # its load is part of the change
+                counter = self.counters.get(access.line, 0)
+                ref = Lockref(self._lock(memory, place, word), self.looks, counter=counter)
+                ref.change(p, LOCKREFS[access.function])
+        elif writes and place in held:
+            held.remove(place)
+            self._lock(memory, place, word).release(p)
+        elif access.function in TAKES and access.kind == "atomic":
+            held.add(place)
+            self._lock(memory, place, word).acquire(p)
+        elif access.kind == "atomic":
+            p.add(word, 0)
+        elif access.kind == "load":
+            p.read(word)
+        else:
+            p.write(word, ZERO)
+
+    def _word(self, memory: Memory, place: _Place, thing: str) -> Word | None:
+        """Where a place of the kernel's lies; None beside the one word of a line of each CPU's."""
+        if place not in self._words:
+            beside = self._first.get(place[0])
+            if self.apart and thing.startswith(self.apart):
+                self._words[place] = memory.word(_FREE)
+            elif beside is None:
+                self._words[place] = self.lines.get(place[0]) or memory.word(_FREE)
+                self._first[place[0]] = self._words[place]
+            elif beside.stride:
+                return None
+            else:
+                self._words[place] = memory.word(_FREE, beside=beside)
+        return self._words[place]
+
+    def _lock(self, memory: Memory, place: _Place, word: Word) -> Lock:
+        return self._locks.setdefault(place, Lock(self.lock, memory, word))
