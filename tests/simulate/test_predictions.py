@@ -88,24 +88,29 @@ def test_waiting_helps_at_24_and_hurts_at_192() -> None:
         assert once / never == pytest.approx(1, abs=0.1)
 
 
-def test_an_open_by_handle_changes_the_device_s_count_seven_times_and_the_mount_s_twice() -> None:
+def test_an_open_by_handle_changes_the_device_s_count_nine_times_and_the_mount_s_six() -> None:
     seen = OPENS.run("after", "1x24", 24)["run"].counts
-    assert seen["fast"] + seen["slow"] == pytest.approx(9 * seen["ops"], rel=0.01)
+    assert seen["fast"] + seen["slow"] == pytest.approx((9 + 6) * seen["ops"], rel=0.01)
 
 
-def test_waiting_helps_the_whole_stressor_at_24_and_not_at_192() -> None:
+def test_waiting_helps_the_whole_stressor_at_24_harms_at_64_and_is_nothing_at_192() -> None:
     """The dentry's lock is taken for its own sake, behind that of all inodes' hash."""
-    before, after = (OPENS.run(v, "1x24", 24)["run"] for v in ("before", "after"))
-    assert after.ops_per_s > 2 * before.ops_per_s
-    assert after.counts["slow"] == 0 < before.counts["slow"]
-    before, after = (OPENS.run(v, "2x48-smt", 192)["run"] for v in ("before", "after"))
-    assert after.ops_per_s < before.ops_per_s
+
+    def gain(machine: str, cpus: int) -> float:
+        before, after = (OPENS.run(v, machine, cpus)["run"] for v in ("before", "after"))
+        assert before.counts["slow"] > 0
+        return after.ops_per_s / before.ops_per_s
+
+    assert gain("1x24", 24) > 2
+    assert gain("2x16-smt", 64) < 0.9, "as the robot found"
+    assert gain("2x48-smt", 192) == pytest.approx(1, abs=0.2)
+    assert OPENS.run("after", "1x24", 24)["run"].counts["slow"] == 0
 
 
 def test_the_name_on_the_count_s_line_costs_a_transfer() -> None:
     before, after = (LOOKUPS.run(v, "1x24", 20)["run"] for v in ("before", "after"))
     extra = (before.transfers / before.counts["ops"]) - (after.transfers / after.counts["ops"])
-    assert extra == pytest.approx(1, abs=0.1)
+    assert 1 <= extra < 2, "a long name is read twice, and the line may be gone again in between"
     assert after.ops_per_s > 1.04 * before.ops_per_s
 
 

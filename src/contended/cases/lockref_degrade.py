@@ -119,7 +119,7 @@ _CALLS = "six system calls, two of which look a name up, each as long as a stat 
 OPENS = Scenario(
     name="lockref-open-by-handle",
     variants=_VARIANTS,
-    phases={"start": 1 * MS, "run": 3 * MS},
+    phases={"start": 4 * MS, "run": 20 * MS},
     counters=_COUNTERS,
     works={
         "calls": Work(7000, Parameter("assumed", _CALLS, 3500, 14000)),
@@ -309,9 +309,19 @@ STUDY = Study(
             ),
             kernel=_QUEUES,
             timed=(
-                *(timed.rate(of, "before", 20, label=phase) for of, phase in _STATES.items()),
-                timed.rate("partly-degraded", "before", 20, label="perturbed"),
-                timed.ratio("healthy/degraded", "before", "before", 20, labels=("calm", "after")),
+                *(
+                    timed.rate(of, "before", 20, label=phase, file=timed.DRAWN)
+                    for of, phase in _STATES.items()
+                ),
+                timed.rate("partly-degraded", "before", 20, label="perturbed", file=timed.DRAWN),
+                timed.ratio(
+                    "healthy/degraded",
+                    "before",
+                    "before",
+                    20,
+                    labels=("calm", "after"),
+                    file=timed.DRAWN,
+                ),
             ),
             note="A few CPUs cannot keep the queue alive that keeps the lock held, so here the "
             "perturbation has to go on, or stand in for it; the simulated CPUs keep it themselves.",

@@ -53,7 +53,9 @@ def _open(setup: Setup, p: Program, memory: Memory) -> None:
     p.alu("random", 1, number=STRANGER_EVERY)
     p.branch(1, "!=", 0, "go")
     p.count(6)
-    Lockref(Lock(setup.lock, memory, root), hold_ns=setup.work["holder"]).locked(p, 0)
+    takes = setup.variant == "before"
+    lock = replay.lock_of(_ROOT) if takes else Lock(setup.lock, memory, root)
+    Lockref(lock, hold_ns=setup.work["holder"]).locked(p, 0)
 
 
 _COUNTERS = ("fast", "slow", "retried", "dir_fast", "dir_slow", "dir_retried", "stranger")

@@ -19,6 +19,8 @@ from contended.kernel import clock
 from contended.show import lesson
 from contended.simulate import machines
 
+DRAWN = "time-drawn"
+"""The record of seeds with costs of their own, which a prediction's range is taken of."""
 Region = dict[str, Any]
 """A region of one boot, as `contended.kernel.clock.Times.to_json` writes it."""
 Read = Callable[["Record"], list[float]]
@@ -67,6 +69,7 @@ class Timing:
     machine: str
     clock: str  # what kept time
     doubtful: int  # how many of what was read `contended kernel time` marks
+    drawn: bool  # whether each seed had costs of its own
 
 
 def rate(
@@ -208,6 +211,7 @@ def load(slug: str, probes: Sequence[Time]) -> dict[str, Timing]:
                     machine=known.used[0]["machine"],
                     clock=known.used[0]["clock"],
                     doubtful=sum(map(doubtful, known.used)),
+                    drawn=len({str(region.get("costs")) for region in known.used}) > 1,
                 )
         except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
             raise ContendedError(f"{path} is no record of kernel time: {error!r}") from error

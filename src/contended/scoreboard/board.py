@@ -259,8 +259,9 @@ def _why(
     if timing is not None:
         lost = f"; doubtful in {timing.doubtful} regions (ticks, or waits given up)"
         mark = lost * bool(timing.doubtful)
+        seeds = f"{len(timing.values)} seeds" + ", each with drawn costs" * timing.drawn
         parts.append(
-            f"The real kernel in virtual time on {timing.machine}, {len(timing.values)} seeds, the "
+            f"The real kernel in virtual time on {timing.machine}, {seeds}, the "
             f"{timing.clock}'s clock{mark}: {_ends(sides['timed'], kept.unit)}."
         )
     if kept.range is not None:

@@ -133,6 +133,11 @@ class Replay:
         self._think(p, ns, self.operation.instructions - before)
         p.done()
 
+    def lock_of(self, thing: str) -> Lock:
+        """The lock of what was put down and is called so; raises ContendedError without it."""
+        line = self.operation.line(thing)
+        return next(lock for place, lock in self._locks.items() if place[0] == line)
+
     def _think(self, p: Program, ns: float, instructions: int) -> None:
         if instructions > 0:
             p.think(ns * instructions / self.operation.instructions, UNIFORM)
