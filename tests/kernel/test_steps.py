@@ -32,7 +32,7 @@ def region(*traces: tuple[int, list[tuple[int, int, int]]]) -> plugin.Region:
         directory=plugin.Directory(0, 0, 0, 0),
         pcs=(),
         traces=tuple(
-            plugin.Trace(cpu, 1000 + n, tuple(plugin.Step(*step) for step in found))
+            plugin.Trace(cpu, 1000 + n, tuple(plugin.Step(*step) for step in found))  # type: ignore[arg-type]
             for n, (cpu, found) in enumerate(traces)
         ),
     )

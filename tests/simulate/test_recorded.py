@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,11 +72,19 @@ def access(at: int, function: str, kind: recorded.Kind, line: int = 0, offset: i
     return Access(at, function, kind, line, offset, f"thing {line} + {offset}")
 
 
-def run(operation: Operation, cpus: int, ns: float = 500, **options: object) -> Phase:
+def run(
+    operation: Operation,
+    cpus: int,
+    ns: float = 500,
+    *,
+    looks: int = 0,
+    apart: str = "",
+    own: Sequence[int] = (),
+) -> Phase:
     p, memory = Program(), Memory(cpus)
-    lines = {n: memory.own()[0] for n in options.pop("own", ())}  # type: ignore[call-overload]
+    lines = {n: memory.own()[0] for n in own}
     p.label("go")
-    Replay(operation, lines=lines, **options).put(p, memory, ns)  # type: ignore[arg-type]
+    Replay(operation, looks=looks, lines=lines, apart=apart).put(p, memory, ns)
     p.jump("go")
     (phase,) = simulate(
         p,
