@@ -28,6 +28,7 @@ def test_every_chapter_has_questions_and_there_are_enough(root: Path) -> None:
         for one in questions:
             assert one.question.endswith(("?", "."))
             assert len(one.wrong) >= 2
+            assert "`" not in str(one), "a form shows it as it is"
             assert all(w.misconception and not w.misconception.endswith(".") for w in one.wrong)
 
 

@@ -248,9 +248,13 @@ def test_tables(booted: Booted) -> None:
     assert "calls_per_op.f 2" in text
     assert "well, oh no" in text
     assert "outcomes held>" in repr(done)
-    long = replace(done, provenance=replace(done.provenance, note="no KVM: " + "why " * 50))
-    assert "no KVM: why" in str(long)
+    long = replace(
+        done, provenance=replace(done.provenance, note="no KVM, " + "why " * 50 + ": abort")
+    )
+    assert "no KVM, why" in str(long)
     assert "why " * 20 not in str(long)
+    short = replace(done, provenance=replace(done.provenance, note="no KVM: (SIGABRT): kvm.c:3183"))
+    assert "tcg (no KVM), 4 vCPUs" in str(short)
     assert "NOT HELD variant wrong" in text
     assert "Linux 6.1.192" in text
     assert "tcg, 4 vCPUs, 2 repeats" in text

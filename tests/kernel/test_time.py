@@ -270,8 +270,8 @@ def test_bad_input_is_one_line(
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("it began")
 
-    monkeypatch.setattr(build, "build", fail)
-    monkeypatch.setattr(c2c, "profile_kernel", fail)
+    for module, begins in ((source, "find"), (build, "build"), (c2c, "profile_kernel")):
+        monkeypatch.setattr(module, begins, fail)
     try:
         status = cli.main(["kernel", "time", "dentry-false-sharing", *arguments])
     except SystemExit as ended:  # argparse

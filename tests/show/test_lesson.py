@@ -263,5 +263,12 @@ def test_a_table_escapes_and_aligns() -> None:
     assert plain.splitlines() == ["name    n", "x       10", "longer  2"]
 
 
+def test_a_number_stands_with_its_unit() -> None:
+    units = Table("", ["", "one", "two"], [["a", "1,000 µs", "3 ms"], ["b", "none", "40 µs"]])
+    html = units._repr_html_()
+    assert '<td style="text-align:right;white-space:nowrap">1,000 µs</td>' in html
+    assert '<td style="text-align:left;white-space:nowrap">40 µs</td>' in html, "not one unit"
+
+
 def test_a_prediction_escapes_its_question() -> None:
     assert "<script" not in lesson.predict(EVIL, unit="times")._repr_html_()

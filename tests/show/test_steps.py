@@ -91,10 +91,11 @@ def test_at_a_step_the_rows_up_to_it_are_there_and_its_own_is_framed() -> None:
         )
         assert [row[0].get("stroke") for row in rows].index("currentcolor") == now
         assert sum(row[0].get("stroke") == "currentcolor" for row in rows) == 1
+        assert len(parsed(svg)) == 2 + len(rows), "nothing is drawn beside heads and rows"
 
 
 def ends(row: ElementTree.Element) -> tuple[float, float]:
-    (path,) = row.iter(f"{SVG}path")
+    _, path = row.iter(f"{SVG}path")  # behind the dotted lines
     found = re.match(r"M([\d.]+) [\d.]+H([\d.]+)m(-?\d+) ", path.attrib["d"])
     assert found
     start, end, barb = map(float, found.groups())
@@ -108,7 +109,7 @@ def test_an_arrow_goes_from_column_to_column() -> None:
     for way in (("CPU 0", "CPU 1"), ("CPU 1", "the line")):
         row = drawn(story(moves=way).svg())[2]
         assert ends(row) == (places[way[0]], places[way[1]])
-    assert not list(drawn(story().svg())[2].iter(f"{SVG}path"))
+    assert len(list(drawn(story().svg())[2].iter(f"{SVG}path"))) == 1
 
 
 def test_where_it_goes_wrong_is_said_in_words() -> None:

@@ -134,8 +134,11 @@ def test_each_release_has_a_curve_of_its_own_record(slug: str) -> None:
         assert rate == seen
         assert f"Linux {name}: " in drawn.alt
         assert f"{number(rate, 3)} at 16" in drawn.alt
-    marked = sum(map(timed.doubtful, kept.regions))
-    assert (f"{marked} of {len(kept.regions)} points are marked" in drawn.alt) == bool(marked)
+    doubts = drawn.alt.partition("; doubtful: ")[2].partition("). ")[0] + ")"
+    for region in kept.regions:
+        named = re.search(rf"(?:^|, ){region['variant']} \(([\d, ]+)\)", doubts)
+        cpus = named[1].split(", ") if named else []
+        assert (str(region["cpus"]) in cpus) == timed.doubtful(region)
 
 
 def test_what_was_seen_beside_ticks_is_doubtful_but_where_nobody_waits_for_them() -> None:

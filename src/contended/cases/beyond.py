@@ -112,14 +112,17 @@ def by_release(slug: str, title: str) -> Plot:
     Of the record `results/history/time/<slug>.json`; raises ContendedError if there is none.
     """
     kernel = timed.record("history/time", slug).regions
-    marked = sum(map(timed.doubtful, kernel))
-    doubt = f"; {marked} of {len(kernel)} points are marked as doubtful" if marked else ""
+    marked: dict[str, list[str]] = {}
+    for region in filter(timed.doubtful, kernel):
+        marked.setdefault(region["variant"], []).append(str(region["cpus"]))
+    doubts = ", ".join(f"{name} ({', '.join(cpus)})" for name, cpus in marked.items())
     return chart(
         title,
         timed.curves(kernel, lambda region: f"Linux {region['variant']}"),
         xlabel="CPUs",
         ylabel="operations/s, all CPUs",
-        note=f"real kernels in virtual time: {machines.get(kernel[0]['machine']).title}{doubt}",
+        note=f"real kernels in virtual time: {machines.get(kernel[0]['machine']).title}"
+        + (f"; doubtful: {doubts}" if doubts else ""),
     )
 
 

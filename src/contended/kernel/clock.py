@@ -261,8 +261,9 @@ def _chosen(
     progress: Progress | None,
 ) -> list[tuple[Variant, KernelSource]]:
     if not names:
+        here = c2c.choose_variants(case, wanted)
         tree = source.find(source_path)
-        return [(variant, tree) for variant in c2c.choose_variants(case, wanted)]
+        return [(variant, tree) for variant in here]
     if source_path:
         raise UsageError("--releases gets Debian's sources: leave out --source")
     several = [releases.get(name) for name in dict.fromkeys(names)]

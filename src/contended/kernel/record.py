@@ -179,8 +179,8 @@ class KernelRun(Record):
 
     def _where(self) -> str:
         from_ = self.provenance
-        # Why it is not KVM, as far as it fits; `contended kernel doctor` has all of it.
-        note = textwrap.shorten(from_.note, _NOTE, placeholder=" ...")
+        # Why it is not KVM, in a word; `contended kernel doctor` has what QEMU said of it.
+        note = textwrap.shorten(from_.note.partition(": ")[0], _NOTE, placeholder=" ...")
         accel = f"{from_.accel} ({note})" if note else from_.accel
         repeats = "1 repeat" if self.repeats == 1 else f"{self.repeats} repeats"
         return (

@@ -85,28 +85,18 @@ class Stepper:
         top = _LINE * max(len(self._lines(name)) for name in self.columns) + 4
         heads = "".join(self._text(name, top / 2, name) for name in self.columns)
         y, drawn = top, []
-        bare = {name: [top] for name in self.columns if name not in self.state}
         for at, (step, row) in enumerate(zip(self.steps, self._rows(), strict=True)):
             place = self._place(step, row, y)
             look = "" if now is None or at <= now else ' visibility="hidden"'
             parts = self._row(at, step, row, place)
             parts = parts.replace('stroke="none"', _INK) if at == now else parts
             drawn.append(f'<g class="step"{look}>{parts}</g>')
-            for name in set(row) & set(bare):
-                bare[name] += [place.box, place.box + place.size]
             y = place.end
-        # dotted from head to end, but for the boxes
-        lives = "".join(
-            f"M{self._middle(name):g} {start}V{end}"
-            for name, borders in bare.items()
-            for start, end in zip(borders[::2], [*borders[1::2], y], strict=True)
-        )
         return (
             f'<svg viewBox="0 0 {_WIDTH} {y + 1}" role="img" aria-label="{escape(self.title)}" '
             f'font-size="{_FONT}" fill="currentcolor" text-anchor="middle" '
             'style="display: block; width: 100%; max-width: 30rem">'
             f"<desc>{escape(self._described())}</desc>"
-            f'<path d="{lives}" {_INK} stroke-opacity=".3" stroke-dasharray="2 3"/>'
             f'<g font-weight="bold">{heads}</g>{"".join(drawn)}</svg>'
         )
 
@@ -137,10 +127,18 @@ class Stepper:
     def _row(self, at: int, step: Step, row: _Row, place: _Place) -> str:
         """A step's part of the picture."""
         top, box, size, end = place
+        # dotted from one box to the next
+        lives = "".join(
+            f"M{self._middle(name):g} {start}V{stop}"
+            for name in self.columns
+            if name not in self.state
+            for start, stop in ([(top, box), (box + size, end)] if name in row else [(top, end)])
+        )
         # first of all the frame of the step that is looked at, which svg() and steps.js stroke
         parts = [
             f'<rect x="1" y="{top + 1}" width="{_WIDTH - 2}" height="{end - top - 2}" rx="4" '
             'fill="none" stroke="none" stroke-width="2"/>',
+            f'<path d="{lives}" {_INK} stroke-opacity=".3" stroke-dasharray="2 3"/>',
             f'<text x="{_GUTTER / 2:g}" y="{box + size / 2 + 4:g}">{at + 1}</text>',
         ]
         if step.wrong:

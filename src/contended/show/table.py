@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+_UNIT = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?( ?[^\s\d]\S*)?(?: !)?")
+"""A number with its unit, and the mark of a doubtful one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -33,6 +36,9 @@ class Table:
                 head = (scope or ("row" if n == 0 else "")) if str(cell) else ""
                 wide = len(self.head) - n if n == len(row) - 1 else 1
                 style = f"text-align:{sides[n]}" + ";font-weight:normal" * (head == "row")
+                style += ";white-space:nowrap" * bool(
+                    " " in str(cell) and _UNIT.fullmatch(str(cell))
+                )
                 tag = f'th scope="{head}"' if head else "td"
                 span = f' colspan="{wide}"' if wide > 1 else ""
                 shown += f'<{tag}{span} style="{style}">{_breakable(str(cell))}</{tag[:2]}>'
@@ -60,13 +66,16 @@ def _breakable(cell: str) -> str:
 
 
 def _side(column: Sequence[Sequence[Any]]) -> str:
-    """Right for a column of numbers alone."""
-    try:
-        for cell in column:
-            float("".join(map(str, cell)).replace(",", "") or 0)
-    except ValueError:
-        return "left"
-    return "right"
+    """Right for a column of numbers alone, or of numbers with one unit; some may be missing."""
+    units = set()
+    for cell in column:
+        text = "".join(map(str, cell))
+        if text not in ("", "-", "none"):
+            found = _UNIT.fullmatch(text)
+            units.add(found[1] if found else text)
+            if not found:
+                return "left"
+    return "right" if len(units) < 2 else "left"
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

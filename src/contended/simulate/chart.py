@@ -107,7 +107,7 @@ def chart(
         _draw_marks(axes, marks)
         axes.set_xlabel(xlabel)
         axes.set_ylabel(f"{ylabel}\nlog scale")
-        _ticks(axes, [x for x in xs if math.log2(x).is_integer()] if lines else None)
+        _ticks(axes, [x for x in xs if math.log2(x).is_integer() or x == xs[-1]] if lines else None)
         axes.grid(axis="y", alpha=0.3)
         legend(figure, *axes.get_legend_handles_labels())
     said = _words(lines, fits, marks, xs)
