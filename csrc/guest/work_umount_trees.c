@@ -29,6 +29,7 @@
 
 #define PROBES 24
 #define PATIENCE 20 /* turns of 100 ms */
+#define PROBINGS 4
 #define READER_MS 1500
 
 static const struct param params[] = {
@@ -274,17 +275,36 @@ static const struct kind {
 	{ "device-in-overlay", device_in_overlay, true, false },
 };
 
+/* Mounts that were unhooked and are not put yet, as the watch has it. */
+static long pending(void)
+{
+	return mounts_watched("unhooked") - mounts_watched("put");
+}
+
+/* Wait until there are no more of them, for a while, and their last work is done. */
+static void settle(long lost)
+{
+	for (unsigned i = 0; i < PATIENCE && pending() > lost; i++)
+		sleep_ms(100);
+	sleep_ms(100);
+}
+
 static void measure(const struct kind *kind, uint64_t ops, struct result *all)
 {
 	struct result result = { .label = kind->label, .procs = 1, .ops = ops };
-	const struct seen before = probe();
-	const long unhooked = mounts_watched("unhooked"), put = mounts_watched("put");
-	const uint64_t begin = now_ns();
-	uint64_t ebusy = 0, waits;
-	struct seen after;
-	long gone, left;
+	uint64_t begin, ebusy = 0, waits;
+	struct seen before, after;
+	static long lost;
+	long gone;
 
+	/* Whoever puts later does so with those of a probe, too. */
+	settle(lost);
+	lost = pending();
+	before = probe();
+	settle(lost);
+	gone = mounts_watched("unhooked");
 	waits = voluntary_waits();
+	begin = now_ns();
 	for (uint64_t i = 0; i < ops; i++) {
 		busy = false;
 		kind->op();
@@ -292,19 +312,16 @@ static void measure(const struct kind *kind, uint64_t ops, struct result *all)
 	}
 	result.ns = now_ns() - begin;
 	waits = voluntary_waits() - waits;
-	gone = mounts_watched("unhooked") - unhooked;
-	/* Those of a probe are unhooked and put as well, and come to nothing. */
-	for (unsigned i = 0; i < PATIENCE; i++) {
-		sleep_ms(100);
+	gone = mounts_watched("unhooked") - gone;
+	for (unsigned i = 0; i < PROBINGS; i++) {
+		settle(lost);
 		after = probe();
-		left = mounts_watched("unhooked") - unhooked - (mounts_watched("put") - put);
-		if (after.mounts <= before.mounts && after.supers <= before.supers && !left)
+		if (after.mounts <= before.mounts && after.supers <= before.supers)
 			break;
 	}
 	count(&result, "ebusy", ebusy);
 	count(&result, "waits", waits);
 	count(&result, "unhooked", (uint64_t)gone);
-	count(&result, "not_put", left > 0 ? (uint64_t)left : 0);
 	count(&result, "mounts_left", after.mounts > before.mounts ?
 					      after.mounts - before.mounts : 0);
 	count(&result, "supers_left", after.supers > before.supers ?

@@ -243,6 +243,20 @@ def test_the_record_has_all_operations_and_just_the_findings_that_are_known() ->
         assert 1 <= len(difference.shortest) <= 3
 
 
+@pytest.mark.parametrize("name", ["stress"])
+def test_the_recorded_stressors_fail_everywhere_or_nowhere(name: str) -> None:
+    record = suite.load(tree.home() / "results" / "suite" / f"{name}.json")
+    assert record.findings == []
+    first, *others = record.tested
+    assert first.variant == suite.REFERENCE
+    assert {"open-creat-unlazy/after", "overlay-creds/after"} <= {one.variant for one in others}
+    for one in record.tested:
+        assert one.stressors == len(stressors.STRESSORS)
+        assert one.stressors_not_ok == first.stressors_not_ok
+        assert len(one.stressors_not_ok) < 5
+        assert (one.reports, one.smoke_failed, one.ended) == ([], [], "")
+
+
 def test_kasan_sees_a_root_that_is_gone_and_nothing_else() -> None:
     """A lab's wrong solution keeps the root of a lookup without a reference."""
     record = suite.load(tree.home() / "results" / "suite" / "kasan.json")

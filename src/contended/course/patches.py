@@ -43,7 +43,7 @@ _NEVER = re.compile(
 
 _FORBIDDEN = re.compile(
     r"\b(saved_command_line|boot_command_line|suppress_printk|console_(silent|loglevel|printk)"
-    r"|debug_locks_silent|kallsyms_lookup_name)\b"
+    r"|debug_locks(_silent)?|kallsyms_lookup_name)\b"
 )
 """What no fix needs: how a kernel was started, what it may print, and names of others."""
 
