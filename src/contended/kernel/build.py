@@ -47,7 +47,6 @@ OBJECTS = {
     "up": 690,
     "observe": 800,
     "kasan": 740,
-    "kcsan": 740,
 }
 _LINE = 64  # bytes of a cache line
 # Linked at the end of every build, so a snapshot does without them.

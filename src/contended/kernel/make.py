@@ -44,7 +44,6 @@ _LAYERS = {
     "debug": ("base", "bare", "debug"),
     "up": ("base", "bare", "debug", "up"),
     "kasan": ("base", "bare", "kasan"),
-    "kcsan": ("base", "bare", "kcsan"),
     "observe": ("base", "observe"),
     "hz-250": ("base", "bare", "hz-250"),
     "hz-1000": ("base", "bare", "hz-1000"),

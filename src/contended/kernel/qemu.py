@@ -36,7 +36,7 @@ CMDLINE = (
     "tsc=reliable clocksource=tsc no_timer_check ct.lab=1"
 )
 #: Of memory; a kernel that keeps a map of it, and what was freed, needs more.
-MEMORY_MB = {**dict.fromkeys(CONFIGS, 1024), **dict.fromkeys(("kasan", "kcsan"), 2048)}
+MEMORY_MB = {**dict.fromkeys(CONFIGS, 1024), "kasan": 2048}
 ICOUNT_KHZ = 1_000_000  # what QEMU calls a second, in instructions, with -icount shift=0
 _RDTSC = bytes.fromhex("0f31 48c1e220 4809d0 c3")  # rdtsc; shl rdx, 32; or rax, rdx; ret
 

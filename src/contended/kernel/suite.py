@@ -42,7 +42,7 @@ from contended.show.table import columns
 SCHEMA = 1
 REFERENCE = "stack/before"
 DEFAULT = (REFERENCE, "stack/after")
-CONFIGS: tuple[Config, ...] = ("base", "users", "debug", "kasan", "kcsan")
+CONFIGS: tuple[Config, ...] = ("base", "users", "debug", "kasan")
 _PLACE = re.compile(r"\+0x[0-9a-f]+/0x[0-9a-f]+")
 _SHOWN = 12
 

@@ -24,7 +24,6 @@ Config = Literal[
     "debug",
     "up",
     "kasan",
-    "kcsan",
     "hz-250",
     "hz-1000",
     "preempt",
@@ -33,7 +32,7 @@ Config = Literal[
 CONFIGS = get_args(Config)
 WITH_DWARF = ("base", "users", "handles", "observe")  #: What a layout, and the profiler, must have.
 #: Their runs are recorded by hand; no outcome takes such a kernel, and so no test builds one.
-BY_HAND = ("handles", "hz-250", "hz-1000", "preempt", "kasan", "kcsan")
+BY_HAND = ("handles", "hz-250", "hz-1000", "preempt", "kasan")
 MAX_VCPUS = 128  #: What the kernels are configured for.
 _T = TypeVar("_T")
 _TIME = re.compile(r"\b(latency_us|ns_per_op)\b")
