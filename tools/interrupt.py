@@ -140,6 +140,13 @@ def left(temporary: Path) -> list[int]:
     return found
 
 
+def kill_all(temporary: Path) -> None:
+    """End what works for a try."""
+    for pid in left(temporary):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def mounts() -> list[str]:
     """Where something is mounted."""
     return [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
@@ -207,8 +214,7 @@ def break_off(work: Work, temporary: Path, draw: random.Random) -> list[str]:
     said = "; ".join(wrong) or "survived"
     told = way.name if isinstance(way, signal.Signals) else way
     tell(f"{work.name}, {wait_s:.1f} s, {told}, exit status {process.poll()}: {said}")
-    for pid in running:
-        os.kill(pid, signal.SIGKILL)
+    kill_all(temporary)
     return wrong
 
 
@@ -226,7 +232,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as ends:
         place, temporary = Path(scratch), Path(scratch) / "tmp"
         temporary.mkdir()
-        ends.callback(lambda: [os.kill(pid, signal.SIGKILL) for pid in left(temporary)])
+        ends.callback(kill_all, temporary)
         only = asked.only.split(",")
         chosen = [work for work in works(place, only) if work.name in only]
         for work in chosen:

@@ -193,8 +193,10 @@ def test_each_stressor_is_a_result_by_its_status(monkeypatch: pytest.MonkeyPatch
         )
 
     monkeypatch.setattr(stressors, "find", lambda: Path("/opt/stress-ng"))
-    monkeypatch.setattr(stressors.guest, "libraries", lambda _: [Path("/opt/lib/a"), Path("/b/c")])
-    monkeypatch.setattr(stressors.observe, "look", look)
+    monkeypatch.setattr(
+        "contended.kernel.guest.libraries", lambda _: [Path("/opt/lib/a"), Path("/b/c")]
+    )
+    monkeypatch.setattr("contended.kernel.observe.look", look)
     kernel: Any = SimpleNamespace(config="base")
     ran = stressors.ran(kernel, names=("dir", "xattr", "io", "hdd"))
     assert ran.not_ok == ["xattr: skipped", "io: not done after 120 s", "hdd: failed with status 2"]
@@ -207,9 +209,9 @@ def test_each_stressor_is_a_result_by_its_status(monkeypatch: pytest.MonkeyPatch
 def test_stressors_need_the_program(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stressors.shutil, "which", lambda _: None)
-    monkeypatch.setattr(suite.qemu, "find", lambda: "qemu")
-    monkeypatch.setattr(suite.guest, "find_busybox", lambda: Path("busybox"))
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("contended.kernel.qemu.find", lambda: "qemu")
+    monkeypatch.setattr("contended.kernel.guest.find_busybox", lambda: Path("busybox"))
     assert cli.main(["kernel", "suite", "--stress"]) == 1
     assert "apt-get install stress-ng" in capsys.readouterr().err
 
