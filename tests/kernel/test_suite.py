@@ -245,7 +245,7 @@ def test_the_record_has_all_operations_and_just_the_findings_that_are_known() ->
         assert 1 <= len(difference.shortest) <= 3
 
 
-@pytest.mark.parametrize("name", ["stress"])
+@pytest.mark.parametrize("name", ["stress", "stress-debug"])
 def test_the_recorded_stressors_fail_everywhere_or_nowhere(name: str) -> None:
     record = suite.load(tree.home() / "results" / "suite" / f"{name}.json")
     assert record.findings == []
