@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Break off builds, runs, timings and gradings at random moments, and see what is left of them.
+"""Break off builds, runs, timings, gradings and books at random moments: what is left of them?
 
     PYTHONPATH=src:tests/kernel tools/interrupt.py [--tries 100] [--seed 1] [--only run,grade]
 
@@ -9,7 +9,8 @@ a disk that fills up, a tmpfs of some kilobytes in a mount namespace of the try'
 that was moved: what was made before is then of last or next year. A try is survived if nothing of
 it runs on after 20 seconds, nothing is mounted that was not, and no half record is there. At the
 end each is done once more and not broken off: it must end well, and leave no temporary folder, of
-those that were killed neither. The kernels of `mount-hash` and `open-creat-unlazy` must be built.
+those that were killed neither. The book is the recorded one, of a copy of the tree. The kernels of
+`mount-hash` and `open-creat-unlazy` must be built.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
 import toy
 
-from contended import child
+from contended import child, tree
 from contended.course import lab, prove
 
 END_S, AGED_S, YEAR_S, PAGE = 20.0, 60.0, 365 * 86_400.0, 4096
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 WAYS = (*SIGNALS, "machine", "disk", "clock")
+ALL = ("build", "run", "time", "grade", "patch", "book")
 # A tmpfs over the folder, of which a copy is looked at: with the last process it is gone.
 FULL = """
 mount -t tmpfs -o size="$1" tmpfs "$2" && cp -a "$3/." "$2" || exit 99
@@ -60,6 +62,7 @@ class Work:
     env: dict[str, str]
     out: Path  # the folder of what it makes
     made: str = ""  # what of it is removed, so that there is something to do
+    module: str = "contended.cli"
 
     def start(self, temporary: Path, room: int = 0, copy: Path | None = None) -> Process:
         """Start it, with its temporary folders in a folder of their own.
@@ -67,7 +70,7 @@ class Work:
         With `room`, so many bytes are all that `out` has left, and `copy` is what it holds.
         """
         env = {**child.environment(), **self.env, "TMPDIR": str(temporary)}
-        call = [sys.executable, "-m", "contended.cli", *self.command]
+        call = [sys.executable, "-m", self.module, *self.command]
         if copy is not None:
             held = sum(-(-file.lstat().st_size // PAGE) * PAGE for file in copy.rglob("*"))
             full = ["sh", "-c", FULL, "sh", str(held + room), str(self.out), str(copy)]
@@ -86,8 +89,8 @@ class Work:
         return found
 
 
-def works(place: Path) -> Iterator[Work]:
-    """All that is broken off."""
+def works(place: Path, asked: Collection[str]) -> Iterator[Work]:
+    """All that is broken off, of which some is asked for."""
     with mock.MagicMock() as patch:
         kit = toy.make(place / "toy", patch)
     text = '[variants.before]\nsummary = "a toy"\npatches = []\n[runs]\n'
@@ -100,14 +103,25 @@ def works(place: Path) -> Iterator[Work]:
     yield Work("run", [*run, str(place / "run" / "run.json")], 30.0, {}, place / "run")
     timed = ["kernel", "time", "open-creat-unlazy", "--cpus", "2", "--variants", "before", "--json"]
     yield Work("time", [*timed, str(place / "time" / "time.json")], 30.0, {}, place / "time")
-    about = lab.load(lab.folder() / "proc-mounts-seek")
-    solution = next(iter(prove.known(about)))[2]
-    home = place / "in" / "ada" / about.slug
-    home.mkdir(parents=True)
-    for name, content in solution.files.items():
-        (home / name).write_bytes(content)
-    grade = ["course", "grade", str(place / "in"), "--out", str(place / "out")]
-    yield Work("grade", grade, 20.0, {}, place / "out")
+    for name, slug, longest in (
+        ("grade", "proc-mounts-seek", 20.0),
+        ("patch", "umount-grace-period", 120.0),
+    ):
+        about = lab.load(lab.folder() / slug)
+        solution = next(iter(prove.known(about)))[2]
+        home = place / f"{name}-in" / "ada" / about.slug
+        home.mkdir(parents=True)
+        for file, content in solution.files.items():
+            (home / file).write_bytes(content)
+        out = place / f"{name}-out"
+        grade = ["course", "grade", str(place / f"{name}-in"), "--out", str(out)]
+        yield Work(name, grade, longest, {}, out, "grades")
+    copy = place / "book"
+    if "book" in asked:
+        shutil.copytree(tree.home(), copy, ignore=shutil.ignore_patterns(".*", "_build"))
+    env = {"CONTENDED_HOME": str(copy)}
+    book = [str(copy), "--recorded"]
+    yield Work("book", book, 90.0, env, copy / "_build", "recorded/doctrees", "contended.book")
 
 
 def tell(line: str) -> None:
@@ -124,6 +138,13 @@ def left(temporary: Path) -> list[int]:
             if f"TMPDIR={temporary}".encode() in entry.read_bytes():
                 found.append(int(entry.parent.name))
     return found
+
+
+def kill_all(temporary: Path) -> None:
+    """End what works for a try."""
+    for pid in left(temporary):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def mounts() -> list[str]:
@@ -157,7 +178,9 @@ def break_off(work: Work, temporary: Path, draw: random.Random) -> list[str]:
     """What is wrong after a try; it is none if it was done before it was broken off."""
     way, wait_s = draw.choice(WAYS), draw.uniform(0.2, work.longest_s)
     if work.made:
-        shutil.rmtree(work.out / draw.choice((work.made, "kernel")), ignore_errors=True)
+        shutil.rmtree(
+            work.out / draw.choice((work.made, work.made.split("/")[0])), ignore_errors=True
+        )
     room, by_s, before = (
         draw.choice((1, 4, 16, 64)) * PAGE,
         draw.choice((-YEAR_S, YEAR_S)),
@@ -191,8 +214,7 @@ def break_off(work: Work, temporary: Path, draw: random.Random) -> list[str]:
     said = "; ".join(wrong) or "survived"
     told = way.name if isinstance(way, signal.Signals) else way
     tell(f"{work.name}, {wait_s:.1f} s, {told}, exit status {process.poll()}: {said}")
-    for pid in running:
-        os.kill(pid, signal.SIGKILL)
+    kill_all(temporary)
     return wrong
 
 
@@ -201,15 +223,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--tries", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="build,run,time,grade")
+    parser.add_argument("--only", default=",".join(ALL))
     asked = parser.parse_args()
     draw = random.Random(asked.seed)
     # A shell that starts us in the background has it ignored, also by those that we start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with tempfile.TemporaryDirectory() as scratch:
+    child.end_in_order(143)
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as ends:
         place, temporary = Path(scratch), Path(scratch) / "tmp"
         temporary.mkdir()
-        chosen = [work for work in works(place) if work.name in asked.only.split(",")]
+        ends.callback(kill_all, temporary)
+        only = asked.only.split(",")
+        chosen = [work for work in works(place, only) if work.name in only]
         for work in chosen:
             work.out.mkdir(parents=True, exist_ok=True)
         lost = sum(
@@ -219,7 +244,7 @@ def main() -> int:
             os.utime(folder, (time.time() - AGED_S,) * 2)
         tell(f"{len(list(temporary.iterdir()))} temporary folders are left, by design")
         for work in chosen:
-            if work.name == "grade":
+            if work.made == "grades":
                 shutil.rmtree(work.out, ignore_errors=True)
             status = work.start(temporary).wait()
             lost += status != 0

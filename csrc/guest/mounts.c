@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * mounts.c - reading mountinfo, and making many mounts.
+ * mounts.c - reading mountinfo, making many mounts, and the watch on them.
  */
 #include "mounts.h"
 
@@ -116,4 +116,45 @@ void mounts_make_one(uint32_t i)
 
 	snprintf(path, sizeof(path), WORK "/t/%u", i);
 	bind(WORK "/what", path);
+}
+
+#define WATCH "/sys/module/rcupdate/parameters/mounts_%s"
+
+long mounts_watched(const char *what)
+{
+	char content[32];
+
+	if (try_read_file(text(WATCH, what), content, sizeof(content)) < 0)
+		return -1;
+	return atol(content);
+}
+
+void mounts_have_watch(const char *what, long value)
+{
+	write_file(text(WATCH, what), text("%ld", value));
+}
+
+void mounts_report_watch(void)
+{
+	static const char *const wrong[] = { "not_put", "put_early", "put_in_softirq" };
+	struct result result = { .label = "watch", .procs = 1, .ops = 1 };
+	long left = 0;
+
+	if (mounts_watched("unhooked") < 0)
+		return;
+	for (unsigned i = 0; i < 30; i++) {
+		sleep_ms(100);
+		left = mounts_watched("unhooked") - mounts_watched("put");
+		if (!left)
+			break;
+	}
+	count(&result, "unhooked", (uint64_t)mounts_watched("unhooked"));
+	for (unsigned i = 0; i < ARRAY_SIZE(wrong); i++) {
+		const uint64_t n = i ? (uint64_t)mounts_watched(wrong[i]) :
+				   left > 0 ? (uint64_t)left : 0;
+
+		count(&result, wrong[i], n);
+		count(&result, "wrong", n);
+	}
+	report_result(&result);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * mounts.h - what /proc/self/mountinfo says.
+ * mounts.h - what /proc/self/mountinfo says, and the lab's watch on mounts.
  */
 #pragma once
 #include "guest.h"
@@ -28,3 +28,10 @@ size_t mounts_prefixed(const char *prefix);
 /* N mounts in a private directory WORK/t, which must not exist: WORK/t/0, ... */
 void mounts_make_dirs(uint32_t n);
 void mounts_make_one(uint32_t i);
+
+/* What the lab's watch on mounts counts; -1 in a kernel without it. */
+long mounts_watched(const char *what);
+/* Have the watch do something to what is unmounted next. */
+void mounts_have_watch(const char *what, long value);
+/* Wait until all that was unhooked is put, and report what the watch counts. */
+void mounts_report_watch(void);

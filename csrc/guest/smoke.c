@@ -187,6 +187,16 @@ static unsigned splats(void)
 	return found;
 }
 
+/* What the kernel has noted of warnings and worse, printed or not. */
+static long tainted(void)
+{
+	char content[32];
+
+	if (try_read_file("/proc/sys/kernel/tainted", content, sizeof(content)) < 0)
+		return 0;
+	return atol(content);
+}
+
 static void run(void)
 {
 	const char *only = arg_word("only");
@@ -213,6 +223,11 @@ static void run(void)
 		report_check("kernel-log-silent", after == before,
 			     "%u reports before, %u after", before, after);
 		failed += after != before;
+		result.ops++;
+		/* Before the first check there is nothing that would do that. */
+		report_check("kernel-not-tainted", after || !tainted(),
+			     "tainted is %ld, and the log is silent", tainted());
+		failed += !after && tainted();
 		result.ops++;
 	}
 	result.ns = now_ns() - begin;

@@ -5,6 +5,7 @@
 #include "sys.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "report.h"
@@ -250,6 +251,15 @@ void sleep_ms(unsigned ms)
 
 	while (nanosleep(&t, &t) && errno == EINTR)
 		;
+}
+
+uint64_t voluntary_waits(void)
+{
+	struct rusage usage;
+
+	if (getrusage(RUSAGE_SELF, &usage))
+		fail_errno("getrusage");
+	return (uint64_t)usage.ru_nvcsw;
 }
 
 bool in_lab(void)

@@ -23,6 +23,7 @@
 #include "args.h"
 #include "calls.h"
 #include "gate.h"
+#include "mounts.h"
 #include "romfs.h"
 #include "sys.h"
 #include "work.h"
@@ -197,6 +198,7 @@ static void run(void)
 		report_result(&plain);
 	else if (calls_wanted())
 		report_result(&others);
+	mounts_report_watch();
 }
 
 const struct workload work_lazy_busy = {

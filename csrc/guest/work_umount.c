@@ -14,13 +14,13 @@
 #include "guest.h"
 
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "args.h"
 #include "calls.h"
 #include "draw.h"
 #include "gate.h"
+#include "mounts.h"
 #include "sys.h"
 #include "work.h"
 
@@ -50,15 +50,6 @@ static const char *place(uint64_t i)
 	return text(WORK "/%s", names[i]);
 }
 
-static uint64_t waits(void)
-{
-	struct rusage usage;
-
-	if (getrusage(RUSAGE_SELF, &usage))
-		fail_errno("getrusage");
-	return (uint64_t)usage.ru_nvcsw;
-}
-
 static void prepare(struct worker *w)
 {
 	(void)w;
@@ -74,7 +65,7 @@ static void prepare(struct worker *w)
 
 static void op(struct worker *w, uint64_t i)
 {
-	const uint64_t before = drawn ? waits() : 0;
+	const uint64_t before = drawn ? voluntary_waits() : 0;
 	const char *path = place(i);
 	uint64_t begin = now_ns();
 
@@ -89,7 +80,7 @@ static void op(struct worker *w, uint64_t i)
 		fail_errno("unmount %s", path);
 	w->latency_ns = now_ns() - begin;
 	if (drawn)
-		w->count[0] += waits() - before;
+		w->count[0] += voluntary_waits() - before;
 }
 
 static void turn(struct result *result, int how, uint64_t ops)
@@ -152,6 +143,7 @@ static void run(void)
 	}
 	report_result(&plain);
 	report_result(&lazy);
+	mounts_report_watch();
 }
 
 const struct workload work_umount = {

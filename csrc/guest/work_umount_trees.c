@@ -21,6 +21,7 @@
 
 #include "args.h"
 #include "draw.h"
+#include "mounts.h"
 #include "report.h"
 #include "romfs.h"
 #include "sys.h"
@@ -28,6 +29,8 @@
 
 #define PROBES 24
 #define PATIENCE 20 /* turns of 100 ms */
+#define PROBINGS 4
+#define READER_MS 1500
 
 static const struct param params[] = {
 	{ "ops", PARAM_NUMBER, "6", 1, 1000, NULL, "unmounts of each kind" },
@@ -85,17 +88,6 @@ static struct seen probe(void)
 	for (unsigned i = 0; i < PROBES; i++)
 		unmount(text("%s/%u", probes, i), 0);
 	return seen;
-}
-
-/* What the lab's watch counts; 0 in a kernel without it. */
-static long watched(const char *what)
-{
-	char content[32];
-
-	if (try_read_file(text("/sys/module/rcupdate/parameters/mounts_%s", what),
-			  content, sizeof(content)) < 0)
-		return 0;
-	return atol(content);
 }
 
 /* Objects of a slab cache that are in use; exact if all caches are checked. */
@@ -233,50 +225,103 @@ static void device_in_overlay(void)
 	take_device();
 }
 
+/* Whoever unmounts gets no memory from the kernel as soon as it is done. */
+static void without_memory(void)
+{
+	const char *at = mounted(memory(), base);
+	int status;
+	pid_t pid = fork();
+
+	if (pid < 0)
+		fail_errno("fork");
+	if (!pid) {
+		mounts_have_watch("starve", getpid());
+		unmount(at, MNT_DETACH);
+		_exit(0);
+	}
+	if (waitpid(pid, &status, 0) < 0 || status)
+		child_failed("a process without memory", status);
+	mounts_have_watch("starve", 0);
+}
+
+/* No time is long enough but a grace period: a reader takes that long. */
+static void beside_a_reader(void)
+{
+	if (online_cpus() > 1) {
+		mounts_have_watch("reader_ms", READER_MS);
+		sleep_ms(20);
+	}
+	lazy();
+	if (online_cpus() > 1)
+		sleep_ms(READER_MS);
+}
+
 static const struct kind {
 	const char *label;
 	void (*op)(void);
 	bool device;
+	bool watched; /* what the watch does, and once is enough */
 } kinds[] = {
-	{ "lazy", lazy, false },
-	{ "plain", plain, false },
-	{ "open", open_file_of_it, false },
-	{ "tree", tree, false },
-	{ "shared", shared, false },
-	{ "namespace", namespace_ends, false },
-	{ "device", device_alone, true },
-	{ "device-below", device_below, true },
-	{ "device-in-overlay", device_in_overlay, true },
+	{ "lazy", lazy, false, false },
+	{ "plain", plain, false, false },
+	{ "open", open_file_of_it, false, false },
+	{ "tree", tree, false, false },
+	{ "shared", shared, false, false },
+	{ "namespace", namespace_ends, false, false },
+	{ "without-memory", without_memory, false, true },
+	{ "beside-a-reader", beside_a_reader, false, true },
+	{ "device", device_alone, true, false },
+	{ "device-below", device_below, true, false },
+	{ "device-in-overlay", device_in_overlay, true, false },
 };
+
+/* Mounts that were unhooked and are not put yet, as the watch has it. */
+static long pending(void)
+{
+	return mounts_watched("unhooked") - mounts_watched("put");
+}
+
+/* Wait until there are no more of them, for a while, and their last work is done. */
+static void settle(long lost)
+{
+	for (unsigned i = 0; i < PATIENCE && pending() > lost; i++)
+		sleep_ms(100);
+	sleep_ms(100);
+}
 
 static void measure(const struct kind *kind, uint64_t ops, struct result *all)
 {
 	struct result result = { .label = kind->label, .procs = 1, .ops = ops };
-	const struct seen before = probe();
-	const long unhooked = watched("unhooked"), put = watched("put");
-	const uint64_t begin = now_ns();
-	uint64_t ebusy = 0;
-	struct seen after;
-	long gone, left;
+	uint64_t begin, ebusy = 0, waits;
+	struct seen before, after;
+	static long lost;
+	long gone;
 
+	/* Whoever puts later does so with those of a probe, too. */
+	settle(lost);
+	lost = pending();
+	before = probe();
+	settle(lost);
+	gone = mounts_watched("unhooked");
+	waits = voluntary_waits();
+	begin = now_ns();
 	for (uint64_t i = 0; i < ops; i++) {
 		busy = false;
 		kind->op();
 		ebusy += busy;
 	}
 	result.ns = now_ns() - begin;
-	gone = watched("unhooked") - unhooked;
-	/* Those of a probe are unhooked and put as well, and come to nothing. */
-	for (unsigned i = 0; i < PATIENCE; i++) {
-		sleep_ms(100);
+	waits = voluntary_waits() - waits;
+	gone = mounts_watched("unhooked") - gone;
+	for (unsigned i = 0; i < PROBINGS; i++) {
+		settle(lost);
 		after = probe();
-		left = watched("unhooked") - unhooked - (watched("put") - put);
-		if (after.mounts <= before.mounts && after.supers <= before.supers && !left)
+		if (after.mounts <= before.mounts && after.supers <= before.supers)
 			break;
 	}
 	count(&result, "ebusy", ebusy);
+	count(&result, "waits", waits);
 	count(&result, "unhooked", (uint64_t)gone);
-	count(&result, "not_put", left > 0 ? (uint64_t)left : 0);
 	count(&result, "mounts_left", after.mounts > before.mounts ?
 					      after.mounts - before.mounts : 0);
 	count(&result, "supers_left", after.supers > before.supers ?
@@ -334,11 +379,11 @@ static void run(void)
 	if (image < 0 || write(image, content, sizeof(content)) != sizeof(content))
 		fail_errno("write the image");
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
-		if (!strcmp(which, "all") || kinds[i].device == !strcmp(which, "devices"))
-			measure(&kinds[i], arg_number("ops"), &all);
-	count(&all, "put_early", (uint64_t)watched("put_early"));
-	count(&all, "put_in_softirq", (uint64_t)watched("put_in_softirq"));
+		if ((!strcmp(which, "all") || kinds[i].device == !strcmp(which, "devices")) &&
+		    (!kinds[i].watched || mounts_watched("unhooked") >= 0))
+			measure(&kinds[i], kinds[i].watched ? 1 : arg_number("ops"), &all);
 	report_result(&all);
+	mounts_report_watch();
 	if (strcmp(which, "devices") != 0)
 		measure_memory();
 }

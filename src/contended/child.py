@@ -35,11 +35,12 @@ def die_with_parent(number: signal.Signals, parent: int = 0) -> None:
         os._exit(1)  # it ended before it could be watched
 
 
-def end_in_order(status: int) -> None:
+def end_in_order(status: int, parent: int = 0) -> None:
     """Have SIGTERM, which the end of our parent sends as well, raise SystemExit: once only.
 
     The end of a parent is signalled again for each thread that it has, and must not break off what
-    clears up after the first.
+    clears up after the first. Nobody signals it if `parent` ended while we were starting, for which
+    a busy machine takes seconds: then this does not return.
     """
 
     def stop(*_: object) -> None:
@@ -47,7 +48,7 @@ def end_in_order(status: int) -> None:
         sys.exit(status)
 
     signal.signal(signal.SIGTERM, stop)
-    die_with_parent(signal.SIGTERM)
+    die_with_parent(signal.SIGTERM, parent)
 
 
 def fork(work: Callable[[], Any]) -> tuple[int, int]:

@@ -211,6 +211,19 @@ def test_a_worker_that_dies_is_a_reason_and_no_crash(tmp_path: Path) -> None:
     assert "grader's process failed" in grade.in_process("no json", 60).failed
 
 
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_worker_whose_grader_ended_while_it_started_does_nothing(
+    gone: bool, tmp_path: Path
+) -> None:
+    """It would go on for as long as a grade takes, with nobody to take it."""
+    (tmp_path / "task.json").write_text("no task")
+    parent = 1 if gone else os.getpid()
+    command = [*grade._GRADER, str(tmp_path / "task.json"), str(parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1
+    assert ("ValidationError" in done.stderr) is not gone
+
+
 def test_a_worker_that_hangs_is_ended(toys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not done after 0 s" in grade.in_process("{}", 0.01).failed
 

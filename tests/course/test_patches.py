@@ -95,6 +95,11 @@ def one(old: str, new: str, body: str = "@@ -1 +1 @@\n-a\n+b\n") -> str:
         (one("a/fs/a.c", "b/fs/a.c", "@@ -1 +1 @@\n-a\n-b\n"), "other lines than it says"),
         (one("a/fs/a.c", "b/fs/a.c", "nothing\n"), "no hunk"),
         (one("a/fs/a.c", "b/fs/a.c") * 2, "twice"),
+        (one("a/fs/a.c", "b/fs/a.c", "@@ -1 +1 @@\n-a\n+\tconsole_silent();\n"), "not use console"),
+        (
+            one("a/fs/a.c", "b/fs/a.c", "@@ -1 +1 @@\n-a\n+if (strstr(saved_command_line, p))\n"),
+            "may not use saved_command_line: a fix does the same for everybody",
+        ),
         ("@@ -1 +1 @@\n-a\n+b\n", "starts a hunk of no file"),
         ("*** a/fs/a.c\n--- b/fs/a.c\n***************\n*** 1 ****\n", "holds no change"),
         ("GIT binary patch\nliteral 3\n", "lines of text files"),
@@ -124,6 +129,44 @@ def test_another_encoding_is_told() -> None:
 )
 def test_comments_and_blanks_are_no_change(one: str, other: str, same: bool) -> None:
     assert (patches.code(one) == patches.code(other)) is same
+
+
+def test_what_was_there_may_look_at_the_command_line() -> None:
+    body = "@@ -1,2 +1,2 @@\n saved_command_line\n-a\n+b\n"
+    assert patches.parse(one("a/fs/a.c", "b/fs/a.c", body).encode(), ALLOWED)
+
+
+def test_a_word_of_what_the_lab_adds_is_drawn_for_each_grading(root: Path, tmp_path: Path) -> None:
+    """Who calls the watch, or says what the kernel is to say, would have to know it."""
+    changes = patches.parse(PATCH.encode(), ALLOWED)
+    seen = set()
+    for number, slug in enumerate(("umount-grace-period", "open-creat-unlazy") * 2):
+        (tmp_path / str(number)).mkdir()
+        case = patches._case(lab.load(root / "labs" / slug), changes, tmp_path / str(number))
+        added = [p for p in case.variants["submission"].patches if p.name != "submission.patch"]
+        text = "".join(path.read_text() for path in added)
+        assert patches.DRAWN not in text
+        words = set(re.findall(r"\bd[0-9a-f]{8}\b|(?<=_)d[0-9a-f]{8}\b", text))
+        assert len(words) == 1
+        seen |= words
+        if slug == "open-creat-unlazy":
+            wanted = [each.contains or "" for each in case.outcomes]
+            assert any(words & set(each.split(":")) for each in wanted)
+    assert len(seen) == 4
+
+
+def test_a_part_may_have_a_label_of_anothers_run() -> None:
+    def outcome(metric: str, *, held: bool) -> record.OutcomeRecord:
+        return record.OutcomeRecord(
+            variant="submission", run="latency", expected=metric, condition="", metric=metric,
+            seen=1.0, low=1.0, high=1.0, held=held, reason="" if held else "lost",
+        )  # fmt: skip
+
+    found = _found([outcome("lazy/waits", held=True), outcome("watch/wrong", held=False)])
+    labels = {"latency/watch"}
+    assert patches._of_runs(found, ["latency"], labels).reason == ""
+    assert "watch/wrong" in patches._of_runs(found, ["left", "latency/watch"], labels).reason
+    assert "watch/wrong" in patches._of_runs(found, ["latency"]).reason
 
 
 def test_an_outcome_without_an_expectation_is_the_labs_mistake() -> None:

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from contended import cli, tree
-from contended.kernel import fuzz, selftests, suite, variants
+from contended.kernel import fuzz, selftests, stressors, suite, variants
 from contended.kernel.fuzz import Heard
 from contended.kernel.observe import Said
 
@@ -168,6 +171,51 @@ def test_what_fails_on_both_kernels_is_no_finding() -> None:
         assert (found.kind, found.what) == ("selftest", what)
 
 
+def test_a_stressor_that_fails_on_one_kernel_is_a_finding() -> None:
+    skipped, failed = "b: skipped", "a: failed with status 2"
+    reference = replace(a_kernel("x/before", 5), stressors=2, stressors_not_ok=[skipped])
+    assert suite.compared(reference, replace(reference, variant="x/after")) == []
+    for not_ok, what in (([], skipped), ([failed, skipped], failed)):
+        (found,) = suite.compared(reference, replace(reference, stressors_not_ok=not_ok))
+        assert (found.kind, found.what) == ("stressor", what)
+
+
+def test_each_stressor_is_a_result_by_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+
+    def look(
+        kernel: object, commands: Sequence[str], programs: Sequence[Path], **_: object
+    ) -> tuple[list[Said], SimpleNamespace]:
+        asked.extend(commands)
+        status = iter((0, 3, 137, 2))
+        return [Said(command=c, status=next(status), text="") for c in commands], SimpleNamespace(
+            console="quiet"
+        )
+
+    monkeypatch.setattr(stressors, "find", lambda: Path("/opt/stress-ng"))
+    monkeypatch.setattr(
+        "contended.kernel.guest.libraries", lambda _: [Path("/opt/lib/a"), Path("/b/c")]
+    )
+    monkeypatch.setattr("contended.kernel.observe.look", look)
+    kernel: Any = SimpleNamespace(config="base")
+    ran = stressors.ran(kernel, names=("dir", "xattr", "io", "hdd"))
+    assert ran.not_ok == ["xattr: skipped", "io: not done after 120 s", "hdd: failed with status 2"]
+    assert ran.console == "quiet"
+    assert "LD_LIBRARY_PATH=/opt/lib:/b\n" in asked[0]
+    assert "/opt/stress-ng --dir 2 " in asked[0]
+    assert "--hdd-bytes 4m" in asked[3]
+
+
+def test_stressors_need_the_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("contended.kernel.qemu.find", lambda: "qemu")
+    monkeypatch.setattr("contended.kernel.guest.find_busybox", lambda: Path("busybox"))
+    assert cli.main(["kernel", "suite", "--stress"]) == 1
+    assert "apt-get install stress-ng" in capsys.readouterr().err
+
+
 def test_the_record_has_all_operations_and_just_the_findings_that_are_known() -> None:
     """Right fixes are as the kernel without; a reader by number, and a wrong patch, are found."""
     record = suite.load(tree.home() / "results" / "suite" / "base.json")
@@ -195,6 +243,20 @@ def test_the_record_has_all_operations_and_just_the_findings_that_are_known() ->
         assert difference
         assert difference.reference != difference.seen
         assert 1 <= len(difference.shortest) <= 3
+
+
+@pytest.mark.parametrize("name", ["stress", "stress-debug"])
+def test_the_recorded_stressors_fail_everywhere_or_nowhere(name: str) -> None:
+    record = suite.load(tree.home() / "results" / "suite" / f"{name}.json")
+    assert record.findings == []
+    first, *others = record.tested
+    assert first.variant == suite.REFERENCE
+    assert {"open-creat-unlazy/after", "overlay-creds/after"} <= {one.variant for one in others}
+    for one in record.tested:
+        assert one.stressors == len(stressors.STRESSORS)
+        assert one.stressors_not_ok == first.stressors_not_ok
+        assert len(one.stressors_not_ok) < 5
+        assert (one.reports, one.smoke_failed, one.ended) == ([], [], "")
 
 
 def test_kasan_sees_a_root_that_is_gone_and_nothing_else() -> None:

@@ -149,6 +149,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=1, metavar="N", help="what the operations are drawn from")
     add("--ops", type=int, default=fuzz.OPS, metavar="N", help=f"default: {fuzz.OPS}")
     add("--repeats", type=int, default=1, metavar="K", help="boots of the smoke set; default: 1")
+    add("--stress", action="store_true", help="with stress-ng's file-system stressors, for minutes")
     add("--json", type=Path, metavar="FILE|-", help="write the result as JSON")
     add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
     add = command("shell", _shell, "a shell in a patched kernel")
@@ -337,7 +338,7 @@ def _suite(args: argparse.Namespace) -> int:
     names = args.variants or list(suite.DEFAULT)
     suite.check(names, args.config, args.seed, args.ops, args.repeats)
     commandline.check_writable(args.json)
-    chosen = options(args, "seed", "ops", "repeats")
+    chosen = options(args, "seed", "ops", "repeats", "stress")
     with commandline.lines() as progress:
         found = suite.suite(names, args.config, given=args.source, progress=progress, **chosen)
     commandline.deliver(args.json, found.to_json, lambda: found)

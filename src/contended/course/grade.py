@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Grade a folder of submissions: `SUBMISSIONS/<student>/<lab>/`, as nbgrader collects them.
 
-Each is graded in a process of its own, `python -m contended.course.grade TASK.json`, and its grade
-written at once, with a digest of what it was made from: a grader that is killed goes on where it
-was, and what has not changed is not graded again.
+Each is graded in a process of its own, `python -m contended.course.grade TASK.json PARENT`, and its
+grade written at once, with a digest of what it was made from: a grader that is killed goes on where
+it was, and what has not changed is not graded again.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ RECIPE = 2  # raised when all must be graded anew although nobody's work has cha
 # bounded by the deadlines of its boots and the CPU time of its compilers.
 _DEADLINE_S = {"notebook": 300.0, "c": 300.0, "patch": 3600.0}
 _CLEAN_UP_S = 15.0
+_GRADER = (sys.executable, "-m", "contended.course.grade")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +252,7 @@ def in_process(text: str, deadline_s: float) -> Graded:
         log = place / "log"
         with log.open("wb") as stream:
             process = subprocess.Popen(
-                [sys.executable, "-m", "contended.course.grade", str(place / "task.json")],
+                [*_GRADER, str(place / "task.json"), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
@@ -301,9 +302,9 @@ def one(about: Lab, taken: Taken, *, student: str, unsafe: bool) -> Grade:
 
 
 def main(argv: list[str]) -> int:
-    """Grade what TASK.json says, and write grade.json beside it."""
+    """Grade what TASK.json says, for the process PARENT, and write grade.json beside it."""
     # Told to end, end in order: kernels and machines go with the blocks that started them.
-    child.end_in_order(143)
+    child.end_in_order(143, int(argv[1]))
     file = Path(argv[0])
     try:
         task = records.adapter(GradingTask).validate_json(file.read_bytes())

@@ -27,6 +27,7 @@ class Part:
     """What is graded for itself: all its points or none, and none without the parts it `needs`.
 
     In a notebook `id` is the test cell's; of a patch, a `step` or the outcomes of `runs` must hold.
+    Of a run `RUN/LABEL` only those of that label, which then are no other part's.
     """
 
     id: str
@@ -81,6 +82,11 @@ class Lab:
     def points(self) -> int:
         """What can be earned."""
         return sum(part.points for part in self.parts)
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Each `RUN/LABEL` that a part has for itself."""
+        return frozenset(name for part in self.parts for name in part.runs if "/" in name)
 
     def material(self) -> Iterator[str]:
         """The files that students get, relative to the folder, sorted."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from contended.course.lab import Lab
 from contended.errors import ContendedError
 from contended.kernel import build, make, patchfile, run, source, store, variants
 from contended.kernel.patchfile import Change
-from contended.kernel.record import BootRecord, KernelRun, OutcomeRecord
+from contended.kernel.record import KernelRun, OutcomeRecord
 from contended.kernel.run import Plan
 from contended.kernel.source import KernelSource
 
@@ -39,6 +40,14 @@ _NEVER = re.compile(
     r"(?m)^(GIT binary patch|Binary files .* differ|rename (from|to) |copy (from|to) "
     r"|similarity index |new file mode (?!100644)|deleted file mode )"
 )
+
+_FORBIDDEN = re.compile(
+    r"\b(saved_command_line|boot_command_line|suppress_printk|console_(silent|loglevel|printk)"
+    r"|debug_locks(_silent)?|kallsyms_lookup_name)\b"
+)
+"""What no fix needs: how a kernel was started, what it may print, and names of others."""
+
+DRAWN = "DRAWN"  # in what a lab adds: a word that nobody can know when a patch is written
 
 SUBMISSION = "submission"
 _DETAIL_CHARS = 12_000
@@ -84,6 +93,10 @@ def parse(content: bytes, allow: Sequence[str]) -> tuple[Change, ...]:
         if new in HOST_PROGRAMS:
             what = "is part of a program that builds the kernel: it may not be changed"
             raise PatchRefused(f"{new} {what}")
+        added = (line for hunk in change.hunks for line in hunk.lines if line.startswith("+"))
+        if odd := next(filter(None, map(_FORBIDDEN.search, added)), None):
+            what = "a fix does the same for everybody, and lets the kernel say what it has to"
+            raise PatchRefused(f"{new} may not use {odd[0]}: {what}")
         if names.count(new) > 1:
             what = "is in the patch twice: hand in one diff against Linux 6.1"
             raise PatchRefused(f"{new} {what}")
@@ -131,7 +144,7 @@ def judge(lab: Lab, content: bytes, *, unsafe: bool = False) -> dict[str, Verdic
         if part.step in steps:
             verdicts[part.id] = steps[part.step]
         elif part.runs and found is not None:
-            verdicts[part.id] = _of_runs(found, part.runs)
+            verdicts[part.id] = _of_runs(found, part.runs, lab.labels)
         else:
             # The first step that was lost meets the problem.
             verdicts[part.id] = problem
@@ -144,11 +157,12 @@ def _case(lab: Lab, changes: Sequence[Change], scratch: Path) -> variants.Kernel
     place = scratch / lab.slug
     place.mkdir()
     (place / "submission.patch").write_text(text(changes))
-    # What the lab adds to a submission.
-    for path in lab.folder.glob("*.patch"):
-        if path.name not in lab.files:
-            shutil.copy(path, place)
-    shutil.copy(lab.folder / "kernel.toml", place / "variants.toml")
+    # What the lab adds to a submission, which can neither name nor say what is in there.
+    word = f"d{secrets.token_hex(4)}"
+    names = {path.name: path.name for path in lab.folder.glob("*.patch")}
+    for name, copy in {**names, "kernel.toml": "variants.toml"}.items():
+        if name not in lab.files:
+            (place / copy).write_text((lab.folder / name).read_text().replace(DRAWN, word))
     return variants.read(place / "variants.toml")
 
 
@@ -252,18 +266,21 @@ def _boots(found: KernelRun) -> Verdict:
     return Verdict()
 
 
-def _of_runs(found: KernelRun, names: Sequence[str]) -> Verdict:
-    def is_meant(each: OutcomeRecord | BootRecord) -> bool:
-        return each.run in names and each.variant.startswith(SUBMISSION)
+def _of_runs(found: KernelRun, names: Sequence[str], labels: Collection[str] = ()) -> Verdict:
+    def is_meant(each: OutcomeRecord) -> bool:
+        label = f"{each.run}/{each.metric.partition('/')[0]}"
+        name = label if label in labels else each.run
+        return name in names and each.variant.startswith(SUBMISSION)
 
     about = list(filter(is_meant, found.outcomes))
+    boots = {(outcome.variant, outcome.run) for outcome in about}
     if not about:
         raise ContendedError(f"nothing is expected of a submission in the runs {', '.join(names)}")
     lost = [outcome for outcome in about if not outcome.held]
     if not lost:
         return Verdict()
     lines = [f"in the run {o.run}: {o.condition}; seen: {o.seen}" for o in about]
-    for boot in filter(is_meant, found.boots):
+    for boot in (each for each in found.boots if (each.variant, each.run) in boots):
         failed = [check for check in boot.checks if not check.get("ok")]
         lines += [f"smoke check failed: {check!s}" for check in failed]
         if boot.excerpt:

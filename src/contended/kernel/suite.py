@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Tests that nobody wrote for the patches, on kernels with and without: what differs is a finding.
 
-The smoke set with all its processors, random operations (`contended.kernel.fuzz`) and the kernel's
-own tests (`contended.kernel.selftests`); on kernels with KASAN as well.
+The smoke set with all its processors, random operations (`contended.kernel.fuzz`), the kernel's own
+tests (`contended.kernel.selftests`) and, if asked, stress-ng's (`contended.kernel.stressors`); on
+kernels with KASAN as well.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from contended.kernel import (
     run,
     selftests,
     source,
+    stressors,
     variants,
 )
 from contended.kernel.build import Kernel
@@ -62,6 +64,8 @@ class Tested:
     ended: str  #: How the fuzzer's boot went wrong; empty if it did not.
     selftests: int = 0  #: Results of the kernel's own tests.
     selftests_not_ok: list[str] = field(default_factory=list)  #: Those that are not, and how.
+    stressors: int = 0  #: Of stress-ng; 0 if they were not asked for.
+    stressors_not_ok: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,7 @@ class Finding:
 
     variant: str
     config: str
-    kind: str  #: smoke, report, selftest or fuzz.
+    kind: str  #: smoke, report, selftest, stressor or fuzz.
     what: str
     difference: Difference | None = None
 
@@ -90,14 +94,15 @@ class SuiteRun(Record):
 
     def __str__(self) -> str:
         """A line for each kernel, and the findings."""
-        head = ["kernel", "config", "smoke set", "random operations", "kernel's tests", "reports"]
-        rows = [head]
+        head = ["kernel", "config", "smoke set", "random operations", "kernel's tests", "stress-ng"]
+        rows = [[*head, "reports"]]
         for one in self.tested:
             passed = max(0, one.smoke_checks - len(one.smoke_failed))  # or the boot failed
             done = f"{one.worlds * fuzz.WORLD}, {sum(one.done.values())} succeeded"
             smoke = f"{passed} of {one.smoke_checks}"
             own = f"{one.selftests - len(one.selftests_not_ok)} of {one.selftests}"
-            rows.append([one.variant, one.config, smoke, done, own, str(len(one.reports))])
+            beaten = f"{one.stressors - len(one.stressors_not_ok)} of {one.stressors}"
+            rows.append([one.variant, one.config, smoke, done, own, beaten, str(len(one.reports))])
         parts = [columns(rows)]
         for found in self.findings:
             parts.append(f"FINDING {found.variant} ({found.config}), {found.kind}: {found.what}")
@@ -119,17 +124,21 @@ def suite(
     seed: int = 1,
     ops: int = fuzz.OPS,
     repeats: int = 1,
+    stress: bool = False,
     given: Path | None = None,
     progress: Progress | None = None,
 ) -> SuiteRun:
     """Build what is missing, and test it; the first of the `names` is the reference.
 
-    They are `SLUG/VARIANT`, or files of patches. Raises UsageError for what there is not, and
+    They are `SLUG/VARIANT`, or files of patches. `stress` is to have stress-ng's file-system
+    stressors, for minutes a kernel. Raises UsageError for what there is not, and
     LostVm, which is no finding, if QEMU was killed.
     """
     chosen = check(names, configs, seed, ops, repeats)
     qemu.find()
     guest.find_busybox()
+    if stress:
+        stressors.find()
     tell = progress or (lambda *_: None)
     begun = run.provenance()
     origin = source.find(given)
@@ -143,7 +152,8 @@ def suite(
             hear = fuzz.hearing(kernel, seed, variant.cmdline, 4 * run.DEADLINE_S[config])
             heard = hear(0, ops // fuzz.WORLD, None)
             own = selftests.ran(kernel, origin, variant.cmdline)
-            one = _tested(variant, config, kernel, repeats, heard, own)
+            beaten = stressors.ran(kernel, variant.cmdline) if stress else Ran({}, "")
+            one = _tested(variant, config, kernel, repeats, heard, own, beaten)
             tested.append(one)
             if first is None:
                 first = one, hear, heard
@@ -210,9 +220,16 @@ def said(difference: Difference) -> str:
 
 
 def _tested(
-    variant: Variant, config: str, kernel: Kernel, repeats: int, heard: Heard, own: Ran
+    variant: Variant,
+    config: str,
+    kernel: Kernel,
+    repeats: int,
+    heard: Heard,
+    own: Ran,
+    beaten: Ran,
 ) -> Tested:
-    checks, failed, complaints = 0, dict[str, None](), reports(heard.console + own.console)
+    checks, failed = 0, dict[str, None]()
+    complaints = reports(heard.console + own.console + beaten.console)
     asked = Boot(
         kernel=kernel,
         vcpus=run.SMOKE.vcpus,
@@ -243,6 +260,8 @@ def _tested(
         ended=heard.ended,
         selftests=len(own.results),
         selftests_not_ok=own.not_ok,
+        stressors=len(beaten.results),
+        stressors_not_ok=beaten.not_ok,
     )
 
 
@@ -268,6 +287,8 @@ def compared(reference: Tested, one: Tested) -> list[Finding]:
     ]
     more = [line for line in one.reports if line not in reference.reports]
     found += [_finding(one, "report", line) for line in more]
+    beaten = sorted({*one.stressors_not_ok} ^ {*reference.stressors_not_ok})
+    found += [_finding(one, "stressor", line) for line in beaten]
     own = sorted({*one.selftests_not_ok} ^ {*reference.selftests_not_ok})
     found += [_finding(one, "selftest", line) for line in own]
     if one.selftests != reference.selftests and not own:
