@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -186,6 +187,12 @@ def calls(notebook: Notebook, name: str) -> list[ast.Call]:
 def test_there_are_chapters() -> None:
     assert CASES, "no case has a chapter"
     assert len(NOTEBOOKS) > len(CASES), "the introductory chapters are missing"
+
+
+def test_jupyterlab_keeps_no_second_copy() -> None:
+    """It would refuse each chapter that `git pull` makes newer than the copy."""
+    text = Path(__file__).parents[2] / "jupytext.toml"
+    assert "formats" not in tomllib.loads(text.read_text())
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
