@@ -190,7 +190,8 @@ def timed_board(
     shutil.copytree(root / "results", home / "results", ignore=other)
     for slug, found in regions.items():
         text = json.dumps({"case": slug, "run": "lines", "results": found})
-        (home / "results" / slug / f"{timed.DRAWN}.json").write_text(text)
+        for file in ("time", timed.DRAWN):
+            (home / "results" / slug / f"{file}.json").write_text(text)
     monkeypatch.setenv("CONTENDED_HOME", str(home))
     entries = board.board(tmp_path / "nothing-fresh")
     return {(entry.figure, row.name): row for entry in entries for row in entry.rows}
@@ -238,7 +239,7 @@ def test_the_part_that_comes_from_another_socket_is_read_by_what_moves(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     home = make_home(tmp_path / "home")
-    place = home / "results" / "overlay-creds" / f"{timed.DRAWN}.json"
+    place = home / "results" / "overlay-creds" / "time.json"
     place.parent.mkdir(parents=True)
     monkeypatch.setenv("CONTENDED_HOME", str(home))
     things = [("cred+0: usage", 3.0, 1.0), ("cred+8: uid", 1.0, 0.0), ("dentry+88", 9.0, 9.0)]
@@ -291,7 +292,7 @@ def test_a_damaged_record_of_times_is_named(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
 ) -> None:
     home = make_home(tmp_path / "home")
-    place = home / "results" / "dentry-false-sharing" / f"{timed.DRAWN}.json"
+    place = home / "results" / "dentry-false-sharing" / "time.json"
     place.parent.mkdir(parents=True)
     place.write_text(text)
     monkeypatch.setenv("CONTENDED_HOME", str(home))

@@ -60,8 +60,8 @@ TAKE = (
     0.0,
     Parameter("cited", "linux2026pmuevents", 0.0, 1.0),
 )
-"""Whether a load takes a modified line away from its holder, 1, or leaves it shared, 0: Intel's
-processors do either, as they are configured. What is drawn from the range is rounded."""
+"""Whether a load takes a modified line away from its holder (1) or leaves it shared (0), as
+Intel's processors are configured. What is drawn from the range is rounded."""
 CHANCE = 1  #: Who is next for a line is a matter of chance, not of who asked first.
 _OWN = {"instruction": INSTRUCTION, "request": REQUEST, "take": TAKE, "smt": (SMT.value, SMT.where)}
 _OF_MACHINES = ("rmw_hit", "pause", "core", "near", "cross", "far", "fill", "share")

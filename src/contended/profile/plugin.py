@@ -272,8 +272,8 @@ class Directory:
 class Step(NamedTuple):
     """An access of one operation: `instructions` after it began, by one of the region's sites."""
 
-    instructions: Count
-    site: Count  # index into the region's sites
+    instructions: int
+    site: int  # index into the region's sites
     kind: Literal[0, 1, 2]  # a load, a store, or an atomic read-modify-write
 
 
@@ -385,5 +385,6 @@ def _check(region: Region) -> None:
             raise ValueError(f"{name}: {total} of all vCPUs, {lines} of lines, {sites} of sites")
     if any(site.line >= len(region.lines) for site in region.sites):
         raise ValueError("a site is of no line")
-    if any(step.site >= len(region.sites) for trace in region.traces for step in trace.steps):
+    steps = (step for trace in region.traces for step in trace.steps)
+    if not all(0 <= step.site < len(region.sites) and step.instructions >= 0 for step in steps):
         raise ValueError("a step is of no site")
