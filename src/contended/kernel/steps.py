@@ -130,10 +130,9 @@ def _shape(access: Access) -> tuple[str, str, str]:
 
 
 def _table(one: Operation) -> str:
-    rows = [["at", "line", "", "function", "what"]]
-    rows += [[f"{a.at}", f"{a.line}", a.kind, a.function, f"{a.thing}"] for a in one.accesses]
+    table = one.table()
     name = f"{one.variant}, {one.label}" if one.label else one.variant
     return (
         f"{name}: {one.instructions} instructions; {one.alike:.0%} of the operations took these "
-        f"steps\n{columns(rows)}"
+        f"steps\n{columns([[str(cell) for cell in row] for row in (table.head, *table.rows)])}"
     )

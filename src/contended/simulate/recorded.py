@@ -16,6 +16,7 @@ from typing import Literal
 from contended import records, tree
 from contended.errors import ContendedError
 from contended.records import Record
+from contended.show.table import Table
 from contended.simulate import locks
 from contended.simulate.locks import Lock, Lockref
 from contended.simulate.program import UNIFORM, ZERO, Memory, Program, Word
@@ -66,6 +67,11 @@ class Operation:
             if thing in access.thing:
                 return access.line
         raise ContendedError(f"{self.variant}: no recorded step comes to {thing!r}: record it anew")
+
+    def table(self, caption: str = "") -> Table:
+        """A row for each access."""
+        rows = [(a.at, a.line, a.kind, a.function, a.thing) for a in self.accesses]
+        return Table(caption, ("instructions", "line", "access", "function", "what"), rows)
 
     def without(self, things: Sequence[str]) -> Operation:
         """The same, if it never came to what begins like that; its instructions stay."""
