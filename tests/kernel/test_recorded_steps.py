@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from contended import cli
 from contended.errors import ContendedError
 from contended.kernel import source, steps
 from contended.profile import plugin
@@ -86,6 +87,35 @@ def test_without_two_alike_there_is_none() -> None:
         steps.usual(region((0, USUAL), (1, UNLUCKY)), profile())
     with pytest.raises(ContendedError, match="no two of 0 operations"):
         steps.usual(region(), profile())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["gone"], "no kernel variants of 'gone'"),
+        (["mount-hash", "--variants", "gone"], "no variant 'gone'"),
+        (["mount-hash", "--run", "gone"], "no run 'gone'"),
+        (["mount-hash", "--set", "ops"], "not like"),
+        (["mount-hash", "--json", "/nowhere/x.json"], "/nowhere"),
+    ],
+)
+def test_bad_input_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    says: str,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("it began")
+
+    monkeypatch.setattr(source, "find", fail)
+    try:
+        status = cli.main(["kernel", "steps", *arguments])
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else 1
+    assert status
+    said = capsys.readouterr().err.strip().splitlines()
+    assert says in said[-1]
 
 
 @pytest.mark.check
