@@ -163,10 +163,12 @@ def test_the_crossover_is_where_the_published_points_need_it() -> None:
 
 def test_what_the_discussion_says_of_parameters_is_so() -> None:
     """The text says so in words; these are the rows behind it."""
-    row = cases.prediction("lockref-degrade").row("spin-192-workers", "after/before")
-    assert row.range is not None
-    assert row.simulated is not None
-    assert row.published[1] < row.range[0] < row.simulated < 1
+    said = cases.prediction("lockref-degrade")
+    at_192, robot = (said.row(f, "after/before") for f in ("spin-192-workers", "robot-handle"))
+    assert at_192.range is not None
+    assert robot.range is not None
+    assert at_192.published[1] < at_192.range[0] < 1 < at_192.range[1]
+    assert robot.published[1] < robot.range[0] < robot.range[1] < 1
 
 
 @pytest.mark.parametrize("slug", SLUGS)
@@ -219,9 +221,9 @@ def test_the_slider_simulates_anew(slug: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_more_work_lowers_a_live_curve() -> None:
     one, four = (beyond.sweep("overlay-creds").now([1], amount=f) for f in (1.0, 4.0))
-    # the accesses themselves do not grow with the work, and 150 draws differ
+    # the accesses themselves do not grow with the work, and 150 draws of a few long parts differ
     quarter = one.at("files-after", 1) / 4
-    assert four.at("files-after", 1) == pytest.approx(quarter, rel=0.04)
+    assert four.at("files-after", 1) == pytest.approx(quarter, rel=0.08)
     sweep = beyond.sweep("umount-grace-period")
     rows = sweep.workload.rows("before", sweep.machine, 64, 0, draws=40)
     idle, busy = (sweep.now([64], amount=part).at("waits", 64) for part in (0.0, 1.0))
