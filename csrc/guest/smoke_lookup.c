@@ -17,8 +17,15 @@ static int openat2_in(int dir, const char *path, uint64_t flags, uint64_t resolv
 		.mode = flags & O_CREAT ? 0600 : 0,
 		.resolve = resolve,
 	};
+	int fd = -1;
 
-	return (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+	/* EAGAIN may also say that a mount or a rename came in between, anybody's anywhere. */
+	for (int tries = 0; tries < 100; tries++) {
+		fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+		if (fd >= 0 || errno != EAGAIN)
+			break;
+	}
+	return fd;
 }
 
 static ino_t inode_of_fd(int fd)
