@@ -156,6 +156,7 @@ def test_a_lockref_is_changed_and_not_only_touched() -> None:
 def test_a_line_of_each_cpu_s_own_does_not_move() -> None:
     assert run(COUNTED, 8).transfers > 1000
     assert run(COUNTED, 8, own=(0,)).transfers < 20
+    assert run(LOCKED, 8, own=(0,)).transfers < 20, "nor what lies beside its one word"
 
 
 def test_what_is_apart_is_on_a_line_of_its_own() -> None:
