@@ -78,7 +78,7 @@ def test_the_usual_operation_is_what_most_did_on_lines_that_several_write() -> N
     assert found.accesses[1].thing == "v1000"
     alone = steps.usual(region((0, USUAL), (1, USUAL[1:]), (0, USUAL)), profile())
     assert "mine" not in {a.function for a in alone.accesses}, "one CPU's alone"
-    text = str(steps._table(found))
+    text = str(found)
     assert "before: 1002 instructions; 75% of the operations took these steps" in text
 
 
@@ -123,7 +123,7 @@ def test_bad_input_is_one_line(
 def test_the_kernel_takes_the_recorded_steps() -> None:
     """In their order; how many instructions lie between may differ by a tick."""
     source.find()
-    (live,) = steps.steps("dentry-false-sharing", wanted=["before"]).found.operations
+    (live,) = steps.steps("dentry-false-sharing", wanted=["before"]).operations
     kept = recorded.load("dentry-false-sharing").of("before")
     assert [(a.function, a.kind, a.line) for a in live.accesses] == [
         (a.function, a.kind, a.line) for a in kept.accesses

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from contended import register
 from contended.cases import Study, timed
@@ -25,25 +26,23 @@ SLUG = "open-creat-unlazy"
 MOUNTS = 64
 OPENS = MOUNTS * 100 * 10_000  # in the report's test
 STRANGER_EVERY = 2000  # operations
+_FREE = 1 << 32  # a lockref that nobody has locked, with a reference
 _DIRECTORY, _ROOT = 'd_lockref ("/" of tmpfs)', 'd_lockref ("/" of rootfs)'
 
 
 def _open(setup: Setup, p: Program, memory: Memory) -> None:
     """open(O_CREAT) and close in one of many mounts, with or without the root's reference."""
     mount = 0  # the register that says in which
-    root = memory.word(1 << 32)
-    found = setup.variant == "lookup-first"
-    operation = recorded.load(SLUG).of("after" if found else setup.variant)
-    if found:
-        operation = operation.without([""])
-    lines = {}
-    for line in dict.fromkeys(access.line for access in operation.accesses):
-        lines[line] = memory.array(MOUNTS, mount)
-        for at in range(lines[line].base, lines[line].base + MOUNTS):
-            memory.initial[at] = 1 << 32
-    directory = {} if found else {operation.line(_DIRECTORY): 3}
-    if setup.variant == "before":
-        lines[operation.line(_ROOT)] = root
+    root = memory.word(_FREE)
+    operation = recorded.load(SLUG).of("before" if setup.variant == "before" else "after")
+    if setup.variant == "lookup-first":
+        operation = replace(operation, accesses=())
+    things = {access.line: access.thing for access in reversed(operation.accesses)}
+    lines = {
+        line: root if thing.endswith(_ROOT) else memory.array(MOUNTS, mount, _FREE)
+        for line, thing in things.items()
+    }
+    directory = {line: 3 for line, thing in things.items() if thing.endswith(_DIRECTORY)}
     p.alu("random", mount, number=MOUNTS)
     replay = recorded.Replay(operation, setup.lock, lines=lines, counters=directory)
     replay.put(p, memory, setup.work["open"])

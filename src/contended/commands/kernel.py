@@ -304,7 +304,7 @@ def _steps(args: argparse.Namespace) -> None:
             source_path=args.source,
             progress=progress,
         )
-    commandline.deliver(args.json, found.found.to_json, lambda: found)
+    commandline.deliver(args.json, found.to_json, lambda: found)
 
 
 def _history(args: argparse.Namespace) -> int:

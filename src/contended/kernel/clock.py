@@ -191,7 +191,7 @@ def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[s
 
 def draws(box: MachineModel, boots: int) -> list[dict[str, float]]:
     """Costs for so many boots, each from its own range, all of them together: see `costs`."""
-    ranges = {name: box.parameters[name] for name in _OF_MACHINES if name in box.parameters}
+    ranges = {name: box.parameters[name] for name in _OF_MACHINES}
     ranges |= {name: where for name, (_, where) in _OWN.items()}
     drawn = latin({name: (each.low, each.high) for name, each in ranges.items()}, boots)
     return [costs(box, each) for each in drawn]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -20,21 +20,10 @@ from contended.kernel import build, c2c, qemu, source, variants
 from contended.kernel.make import Progress
 from contended.profile import plugin
 from contended.profile.coherence import Profile
-from contended.show.table import columns
 from contended.simulate.recorded import Access, Kind, Operation, Operations
 
 OPERATIONS = 24  # that are looked at, of each CPU
 VCPUS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """What `steps` found, for a terminal."""
-
-    found: Operations
-
-    def __str__(self) -> str:
-        return "\n\n".join(map(_table, self.found.operations))
 
 
 def steps(
@@ -45,7 +34,7 @@ def steps(
     changed: Mapping[str, str] | None = None,
     source_path: Path | None = None,
     progress: Progress | None = None,
-) -> Steps:
+) -> Operations:
     """Trace operations of a case's variants, before and after or those `wanted`, on four CPUs.
 
     The run is the first with `profile = true` unless one is named; `changed` are parameters of its
@@ -63,17 +52,15 @@ def steps(
             progress(f"trace {variant.name}", at, len(chosen))
         seen = c2c.profile_kernel(kernel, variant, how, vcpus=VCPUS, trace=OPERATIONS)
         found += [usual(*each) for each in seen]
-    return Steps(
-        Operations(
-            case=slug,
-            run=how.name,
-            args=dict(how.args),
-            source=kernels.version,
-            qemu=qemu.version(),
-            vcpus=VCPUS,
-            commit=machine.commit(),
-            operations=tuple(found),
-        )
+    return Operations(
+        case=slug,
+        run=how.name,
+        args=dict(how.args),
+        source=kernels.version,
+        qemu=qemu.version(),
+        vcpus=VCPUS,
+        commit=machine.commit(),
+        operations=tuple(found),
     )
 
 
@@ -127,12 +114,3 @@ def _shared(region: plugin.Region) -> set[int]:
 
 def _shape(access: Access) -> tuple[str, str, str]:
     return access.function, access.kind, access.thing
-
-
-def _table(one: Operation) -> str:
-    table = one.table()
-    name = f"{one.variant}, {one.label}" if one.label else one.variant
-    return (
-        f"{name}: {one.instructions} instructions; {one.alike:.0%} of the operations took these "
-        f"steps\n{columns([[str(cell) for cell in row] for row in (table.head, *table.rows)])}"
-    )

@@ -52,9 +52,9 @@ class Memory:
         line = self.line_of[beside.base] if beside is not None else None
         return Word(self._lay(1, value, line))
 
-    def array(self, size: int, register: int) -> Word:
+    def array(self, size: int, register: int, value: int = 0) -> Word:
         """Words that all CPUs share, each on a line of its own; the register says which."""
-        first, *_ = [self.word().base for _ in range(size)]
+        first, *_ = [self.word(value).base for _ in range(size)]
         return Word(first, 1, register)
 
     def own(self, words: int = 1) -> list[Word]:

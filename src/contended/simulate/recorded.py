@@ -16,7 +16,7 @@ from typing import Literal
 from contended import records, tree
 from contended.errors import ContendedError
 from contended.records import Record
-from contended.show.table import Table
+from contended.show.table import Table, columns
 from contended.simulate import locks
 from contended.simulate.locks import Lock, Lockref
 from contended.simulate.program import UNIFORM, ZERO, Memory, Program, Word
@@ -61,6 +61,14 @@ class Operation:
     alike: float  # the part of the operations looked at that took the same steps
     accesses: tuple[Access, ...]
 
+    def __str__(self) -> str:
+        table = self.table()
+        name = f"{self.variant}, {self.label}" if self.label else self.variant
+        return (
+            f"{name}: {self.instructions} instructions; {self.alike:.0%} of the operations took "
+            f"these steps\n{columns([[str(c) for c in row] for row in (table.head, *table.rows)])}"
+        )
+
     def line(self, thing: str) -> int:
         """The first line with something that is called so; raises ContendedError without it."""
         for access in self.accesses:
@@ -92,6 +100,9 @@ class Operations(Record):
     commit: str | None
     operations: tuple[Operation, ...]
     schema: int = SCHEMA
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.operations))
 
     def of(self, variant: str) -> Operation:
         """That of a variant; raises ContendedError if there is none."""
