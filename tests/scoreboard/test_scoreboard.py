@@ -239,7 +239,7 @@ def test_the_part_that_comes_from_another_socket_is_read_by_what_moves(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     home = make_home(tmp_path / "home")
-    place = home / "results" / "overlay-creds" / "time.json"
+    place = home / "results" / "overlay-creds" / f"{timed.DRAWN}.json"
     place.parent.mkdir(parents=True)
     monkeypatch.setenv("CONTENDED_HOME", str(home))
     things = [("cred+0: usage", 3.0, 1.0), ("cred+8: uid", 1.0, 0.0), ("dentry+88", 9.0, 9.0)]
@@ -292,7 +292,7 @@ def test_a_damaged_record_of_times_is_named(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
 ) -> None:
     home = make_home(tmp_path / "home")
-    place = home / "results" / "dentry-false-sharing" / "time.json"
+    place = home / "results" / "dentry-false-sharing" / f"{timed.DRAWN}.json"
     place.parent.mkdir(parents=True)
     place.write_text(text)
     monkeypatch.setenv("CONTENDED_HOME", str(home))
@@ -300,7 +300,7 @@ def test_a_damaged_record_of_times_is_named(
     if "variant" in text:  # it is not of the size that is asked for
         assert timed.load("dentry-false-sharing", probes) == {}
         place.write_text('{"results": [{"variant": "before", "cpus": 20, "label": ""}]}')
-    with pytest.raises(ContendedError, match=r"time\.json is no record of kernel time") as caught:
+    with pytest.raises(ContendedError, match=r"time-drawn\.json is no record of kernel time") as caught:
         timed.load("dentry-false-sharing", probes)
     assert "\n" not in str(caught.value)
 

@@ -133,8 +133,8 @@ STUDY = Study(
             ),
             kernel=_HITM,
             timed=(
-                *(timed.rate(v, v, 20, file=timed.DRAWN) for v in ("before", "after")),
-                timed.ratio("after/before", "after", "before", 20, file=timed.DRAWN),
+                *(timed.rate(v, v, 20) for v in ("before", "after")),
+                timed.ratio("after/before", "after", "before", 20),
             ),
             note="The model shows the whole effect by separating the roles; in a real stat each "
             "CPU does both, so less is gained. The profile counts what is saved: a transfer in "
@@ -144,7 +144,7 @@ STUDY = Study(
             no_userspace="The model is one function.",
             kernel=_HITM,
             timed=tuple(
-                timed.waiting(f"{variant}-{short}", variant, 20, functions, file=timed.DRAWN)
+                timed.waiting(f"{variant}-{short}", variant, 20, functions)
                 for short, functions in _LEADING.items()
                 for variant in ("before", "after")
                 if (variant, short) != ("after", "lookup")

@@ -309,19 +309,9 @@ STUDY = Study(
             ),
             kernel=_QUEUES,
             timed=(
-                *(
-                    timed.rate(of, "before", 20, label=phase, file=timed.DRAWN)
-                    for of, phase in _STATES.items()
-                ),
-                timed.rate("partly-degraded", "before", 20, label="perturbed", file=timed.DRAWN),
-                timed.ratio(
-                    "healthy/degraded",
-                    "before",
-                    "before",
-                    20,
-                    labels=("calm", "after"),
-                    file=timed.DRAWN,
-                ),
+                *(timed.rate(of, "before", 20, label=phase) for of, phase in _STATES.items()),
+                timed.rate("partly-degraded", "before", 20, label="perturbed"),
+                timed.ratio("healthy/degraded", "before", "before", 20, labels=("calm", "after")),
             ),
             note="A few CPUs cannot keep the queue alive that keeps the lock held, so here the "
             "perturbation has to go on, or stand in for it; the simulated CPUs keep it themselves.",

@@ -169,11 +169,7 @@ STUDY = Study(
         "remote-hitm": Evidence(
             userspace=_CREDS,
             kernel=_HITM,
-            timed=(
-                timed.remote(
-                    "before, remote share", "before", 80, r"^struct cred \+ ", file=timed.DRAWN
-                ),
-            ),
+            timed=(timed.remote("before, remote share", "before", 80, r"^struct cred \+ "),),
             note="Samples of perf c2c depend on how long it listened; what can be compared is "
             "whether the line moves at all, and which part of the moves is remote.",
         ),

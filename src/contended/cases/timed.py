@@ -56,7 +56,7 @@ class Time:
     of: str
     read: Read
     guess: Read | None = None
-    file: str = "time"
+    file: str = DRAWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Timing:
 
 
 def rate(
-    of: str, variant: str, cpus: int, *, label: str = "", total: float = 0.0, file: str = "time"
+    of: str, variant: str, cpus: int, *, label: str = "", total: float = 0.0, file: str = DRAWN
 ) -> Time:
     """Operations a second of all CPUs; with a `total` of operations, the seconds they take."""
 
@@ -94,7 +94,7 @@ def ratio(
     cpus: int,
     *,
     labels: tuple[str, str] = ("", ""),
-    file: str = "time",
+    file: str = DRAWN,
 ) -> Time:
     """The rate of one variant over that of another, seed by seed; `labels` in the same order."""
 
@@ -105,7 +105,7 @@ def ratio(
     return Time(of, read, file=file)
 
 
-def change(of: str, top: str, base: str, cpus: int, *, file: str = "time") -> Time:
+def change(of: str, top: str, base: str, cpus: int, *, file: str = DRAWN) -> Time:
     """By how many per cent the rate of one variant differs from that of another; the guess is 0."""
     times = ratio(of, top, base, cpus).read
     return Time(of, lambda kept: [100 * (r - 1) for r in times(kept)], lambda _: [0.0], file)
@@ -132,7 +132,7 @@ def waits(
 
 
 def waiting(
-    of: str, variant: str, cpus: int, functions: Sequence[str], *, file: str = "time"
+    of: str, variant: str, cpus: int, functions: Sequence[str], *, file: str = DRAWN
 ) -> Time:
     """The part of the CPUs' time, in per cent, that functions wait for lines."""
 
@@ -146,7 +146,7 @@ def waiting(
     return Time(of, read, guess=lambda _: [], file=file)
 
 
-def remote(of: str, variant: str, cpus: int, thing: str, *, file: str = "time") -> Time:
+def remote(of: str, variant: str, cpus: int, thing: str, *, file: str = DRAWN) -> Time:
     """Of the HITM on what matches `thing`, a regular expression: the part of another socket.
 
     The guess is that they come from any other CPU.
