@@ -72,9 +72,9 @@ def _side(column: Sequence[Sequence[Any]]) -> str:
         text = "".join(map(str, cell))
         if text not in ("", "-", "none"):
             found = _UNIT.fullmatch(text)
-            units.add(found[1] if found else text)
             if not found:
                 return "left"
+            units.add(found[1])
     return "right" if len(units) < 2 else "left"
 
 
