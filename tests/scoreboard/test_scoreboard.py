@@ -300,7 +300,8 @@ def test_a_damaged_record_of_times_is_named(
     if "variant" in text:  # it is not of the size that is asked for
         assert timed.load("dentry-false-sharing", probes) == {}
         place.write_text('{"results": [{"variant": "before", "cpus": 20, "label": ""}]}')
-    with pytest.raises(ContendedError, match=r"time-drawn\.json is no record of kernel time") as caught:
+    spoilt = r"time-drawn\.json is no record of kernel time"
+    with pytest.raises(ContendedError, match=spoilt) as caught:
         timed.load("dentry-false-sharing", probes)
     assert "\n" not in str(caught.value)
 
