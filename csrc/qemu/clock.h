@@ -13,9 +13,13 @@
  * An access to a contended line must happen when the line arrives, not when
  * it is asked for: else a load would see a value that is stale by the length
  * of the queue, and the compare-and-exchange that follows would fail. So
- * before an instruction is executed that has found its line elsewhere before
- * (a guess, by vCPU and instruction, which is right for locks and counters),
- * its vCPU asks for the line and stops. It is let go by the arbiter, when the
+ * before an instruction is executed that has found its line elsewhere before,
+ * its vCPU asks for the line and stops. Which line that is, is a guess: by vCPU
+ * and instruction, for locks and counters that have code of their own; where
+ * that was wrong once (the same code compares all names and takes all locks),
+ * by the line that was accessed before as well, which tells one call from
+ * another. A wait for a line that is then not accessed is undone, in time as in
+ * the line's, and counted (`misled`). It is let go by the arbiter, when the
  * line is free and no running vCPU's clock is before that moment: nobody can
  * then still ask for it earlier. Who is next is left to chance, by seed: a
  * processor keeps no list of who asked first, and a request that finds its line
@@ -72,9 +76,15 @@ struct ct_when {
 };
 
 struct ct_guess {
-	uint64_t pc;
+	uint64_t key; /* an instruction's address, or of it and the line before, see ct_keys */
 	struct ct_entry *entry;
 	bool store, sure; /* sure: it was the same line twice in a row */
+	bool torn;	  /* an instruction with several lines: its address alone tells nothing */
+};
+
+/* What a vCPU has waited for. */
+struct ct_waits {
+	uint64_t stalled, queued, transfers, fills;
 };
 
 /* A vCPU's part of it. */
@@ -84,11 +94,17 @@ struct ct_asker {
 	bool store;
 	struct ct_asker *next;
 	struct ct_entry *entry; /* that was given, until it is accessed */
-	struct ct_guess *guesses;
+	uint64_t given_stalled; /* for it */
+	struct ct_waits undo;	/* what was, before it was given */
+	uint64_t undo_free_at, given_free_at; /* the line's, before and after */
+	struct ct_guess *guesses, *trusted; /* trusted: the one that asked for it */
+	uint64_t line, before; /* that was accessed last, and before this instruction */
 	uint64_t *done; /* when each operation was */
 	uint64_t n_done, max_done;
-	uint64_t stalled, queued, transfers, fills;
-	uint64_t now_stalled; /* of this access */
+	struct ct_waits waits;
+	uint64_t late, misled; /* lines that were not foreseen, or not accessed when they came */
+	uint64_t late_first, late_last; /* `late` at the first operation's end, and the last's */
+	uint64_t now_stalled;  /* of this access, if it was not foreseen */
 	uint64_t ticks;	      /* instructions of timer ticks */
 	bool in_tick;
 	bool came; /* the line of this access had to come */
@@ -190,7 +206,7 @@ static uint64_t ct_move(struct ct_when *when, uint64_t word, unsigned cpu, bool 
 		return start;
 	atomic_store(&when->free_at, copy ? start + machine.share :
 					    start + latency + latency * machine.request / CT_PARTS);
-	*(copy ? &askers[cpu].fills : &askers[cpu].transfers) += 1;
+	*(copy ? &askers[cpu].waits.fills : &askers[cpu].waits.transfers) += 1;
 	return start + latency;
 }
 
@@ -335,6 +351,9 @@ static void ct_give(void)
 		if (!a)
 			continue; /* look again */
 
+		a->undo = a->waits;
+		a->undo_free_at = atomic_load(&when->free_at);
+
 		const unsigned cpu = ct_cpu_of(a);
 		const uint64_t arrives = ct_move(when, atomic_load(&when->entry->word), cpu,
 						 a->store, ready);
@@ -345,8 +364,9 @@ static void ct_give(void)
 		}
 		when->coming = (int)cpu;
 		a->entry = when->entry;
-		a->queued += ready - a->since;
-		a->stalled += a->now_stalled = arrives - a->since;
+		a->given_free_at = atomic_load(&when->free_at);
+		a->waits.queued += ready - a->since;
+		a->waits.stalled += a->given_stalled = arrives - a->since;
 		atomic_store(&pacers[cpu].done, arrives);
 		atomic_store(&pacers[cpu].asks, false);
 		atomic_store(&a->given, 1);
@@ -371,7 +391,7 @@ static inline void ct_moved(unsigned cpu)
 		ct_arbitrate();
 }
 
-/* The line that was given has been accessed, or was not what the instruction wanted. */
+/* The line that was given has been accessed. */
 static void ct_taken(unsigned cpu)
 {
 	struct ct_asker *me = &askers[cpu];
@@ -381,6 +401,24 @@ static void ct_taken(unsigned cpu)
 	me->entry = NULL;
 	ct_give();
 	pthread_mutex_unlock(&ct_arbiter);
+}
+
+/*
+ * It was not what the instruction wanted, so it was never asked for. Others may
+ * have gone on meanwhile; what the vCPU does now, it does a little late.
+ */
+static void ct_mistaken(unsigned cpu)
+{
+	struct ct_asker *me = &askers[cpu];
+	uint64_t given = me->given_free_at;
+
+	me->trusted->sure = false;
+	me->trusted->torn = true;
+	atomic_fetch_sub(&pacers[cpu].done, me->given_stalled);
+	atomic_compare_exchange_strong(&me->entry->when->free_at, &given, me->undo_free_at);
+	me->waits = me->undo;
+	me->misled++;
+	ct_taken(cpu);
 }
 
 /* Give up: somebody wants this vCPU to stop, and everybody else sleeps. */
@@ -455,27 +493,51 @@ static inline _Atomic uint64_t *ct_filter(uint64_t pc, uint64_t *bit)
 	return &ct_met[hash / 64 % (sizeof(ct_met) / sizeof(*ct_met))];
 }
 
-static inline struct ct_guess *ct_guess_of(unsigned cpu, uint64_t pc)
+static inline struct ct_guess *ct_guess_of(unsigned cpu, uint64_t key)
 {
 	if (!askers[cpu].guesses)
 		askers[cpu].guesses = ct_must(calloc(CT_GUESSES, sizeof(struct ct_guess)));
-	return &askers[cpu].guesses[ct_hash(pc) % CT_GUESSES];
+	return &askers[cpu].guesses[ct_hash(key) % CT_GUESSES];
+}
+
+/* By what a vCPU's guesses are kept: the instruction, and that and the line before it. */
+static inline void ct_keys(unsigned cpu, uint64_t pc, uint64_t keys[2])
+{
+	keys[0] = pc;
+	keys[1] = pc ^ ct_hash(askers[cpu].before + 1);
+}
+
+/* A guess that can be trusted; NULL if there is none. */
+static inline struct ct_guess *ct_foresee(unsigned cpu, uint64_t pc)
+{
+	uint64_t keys[2];
+
+	ct_keys(cpu, pc, keys);
+	for (int i = 0; i < 2; i++) {
+		struct ct_guess *guess = ct_guess_of(cpu, keys[i]);
+
+		if (guess->key == keys[i] && guess->sure && !guess->torn)
+			return guess;
+	}
+	return NULL;
 }
 
 /* An instruction is about to run. */
 static inline void ct_before(unsigned cpu, uint64_t pc)
 {
-	const struct ct_guess *guess;
+	struct ct_asker *me = &askers[cpu];
+	struct ct_guess *guess;
 	uint64_t bit;
 
+	me->before = me->line;
 	if (!(atomic_load_explicit(ct_filter(pc, &bit), memory_order_relaxed) & bit))
 		return;
-	if (askers[cpu].entry)
-		ct_taken(cpu);
-	if (askers[cpu].in_tick)
+	if (me->entry)
+		ct_mistaken(cpu);
+	if (me->in_tick)
 		return;
-	guess = ct_guess_of(cpu, pc);
-	if (guess->pc != pc || !guess->sure)
+	guess = ct_foresee(cpu, pc);
+	if (!guess)
 		return;
 
 	struct ct_when *when = atomic_load(&guess->entry->when);
@@ -485,21 +547,31 @@ static inline void ct_before(unsigned cpu, uint64_t pc)
 		return;
 	/* Who has it is asked, too, where others may be about to ask for it. */
 	if (atomic_load(&when->wanted) || atomic_load(&when->free_at) + pace.quantum > now ||
-	    ct_latency(when, atomic_load(&guess->entry->word), cpu, guess->store))
+	    ct_latency(when, atomic_load(&guess->entry->word), cpu, guess->store)) {
+		me->trusted = guess;
 		ct_ask(cpu, when, guess->store);
+	}
 }
 
 /* What instruction finds which line elsewhere. */
 static void ct_learn(unsigned cpu, uint64_t pc, struct ct_entry *e, bool store)
 {
-	struct ct_guess *guess = ct_guess_of(cpu, pc);
-	uint64_t bit;
+	uint64_t keys[2], bit;
 	_Atomic uint64_t *filter = ct_filter(pc, &bit);
 
-	guess->sure = guess->pc == pc && guess->entry == e;
-	guess->pc = pc;
-	guess->entry = e;
-	guess->store = store;
+	ct_keys(cpu, pc, keys);
+	for (int i = 0; i < 2; i++) {
+		struct ct_guess *guess = ct_guess_of(cpu, keys[i]);
+		const bool known = guess->key == keys[i];
+
+		*guess = (struct ct_guess){
+			.key = keys[i],
+			.entry = e,
+			.store = store,
+			.sure = known && guess->entry == e,
+			.torn = known && guess->torn && !i,
+		};
+	}
 	atomic_fetch_or_explicit(filter, bit, memory_order_relaxed);
 }
 
@@ -543,8 +615,9 @@ static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uin
 		const uint64_t start = now > free_at ? now : free_at;
 		const uint64_t arrives = ct_move(when, word, cpu, store, start);
 
-		askers[cpu].queued += start - now;
-		askers[cpu].stalled += askers[cpu].now_stalled = arrives - now;
+		askers[cpu].waits.queued += start - now;
+		askers[cpu].waits.stalled += askers[cpu].now_stalled = arrives - now;
+		askers[cpu].late++;
 		atomic_store(&pacer->done, arrives);
 	}
 	if (store || take)
@@ -558,12 +631,14 @@ static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uin
 /* The same, when it has changed: what the access has waited for its line. */
 static inline uint64_t ct_clock_after(unsigned cpu, struct ct_entry *e)
 {
-	const uint64_t stalled = askers[cpu].now_stalled;
+	uint64_t stalled = askers[cpu].now_stalled;
 
 	askers[cpu].now_stalled = 0;
-	askers[cpu].came = stalled;
-	if (askers[cpu].entry == e)
+	if (askers[cpu].entry == e) {
+		stalled += askers[cpu].given_stalled;
 		ct_taken(cpu);
+	}
+	askers[cpu].came = stalled;
 	return stalled;
 }
 
@@ -577,7 +652,7 @@ static inline uint64_t ct_block_time(unsigned cpu, uint64_t n,
 	if (other != cpu && other < CT_CPUS && atomic_load(&pacers[other].running))
 		each = each * machine.smt / CT_PARTS;
 	if (askers[cpu].entry)
-		ct_taken(cpu); /* the instruction before had no use for it */
+		ct_mistaken(cpu);
 	if (pauses)
 		askers[cpu].in_tick = false;
 	if (askers[cpu].in_tick) {
@@ -591,6 +666,9 @@ static inline void ct_done(unsigned cpu)
 {
 	struct ct_asker *me = &askers[cpu];
 
+	me->late_last = me->late;
+	if (!me->n_done)
+		me->late_first = me->late;
 	if (me->n_done == me->max_done) {
 		me->max_done = me->max_done ? 2 * me->max_done : 64;
 		me->done = ct_must(realloc(me->done, me->max_done * sizeof(*me->done)));

@@ -37,8 +37,10 @@ static void put_clock(FILE *f, const struct ct_asker *a)
 {
 	fprintf(f,
 		"\"clock\":{\"stalled\":%" PRIu64 ",\"queued\":%" PRIu64 ",\"transfers\":%" PRIu64
-		",\"fills\":%" PRIu64 ",\"ticks\":%" PRIu64 ",\"done\":[",
-		a->stalled, a->queued, a->transfers, a->fills, a->ticks);
+		",\"fills\":%" PRIu64 ",\"late\":%" PRIu64 ",\"misled\":%" PRIu64
+		",\"ticks\":%" PRIu64 ",\"done\":[",
+		a->waits.stalled, a->waits.queued, a->waits.transfers, a->waits.fills,
+		a->late_last - a->late_first, a->misled, a->ticks);
 	for (uint64_t i = 0; i < a->n_done; i++)
 		fprintf(f, "%s%" PRIu64, i ? "," : "", a->done[i]);
 	fputs("]},", f);

@@ -124,6 +124,8 @@ def point(cpus: int, seed: int, rate: float, **more: object) -> Timed:
         transfers=1.5,
         escaped=0,
         ticks=0,
+        late=0,
+        misled=0,
         places=(Place("lockref_get", "struct dentry + 88: d_lockref", 40, 1.5, 0.5),),
     )
     return replace(found, **more)  # type: ignore[arg-type]

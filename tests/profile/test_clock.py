@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Virtual time in the plugin: what an access costs is what the machine says, to the picosecond.
 
-`tests/c/fake_qemu.c` plays one access after the other; each has an address of its own, so that
-none is foreseen, and what it costs is charged when it has happened.
+`tests/c/fake_qemu.c` plays one access after the other; most have an address of their own, so that
+hardly one is foreseen, and what it costs is charged when it has happened.
 """
 
 from __future__ import annotations
 
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,27 @@ def test_a_load_that_takes_the_line_leaves_nothing_to_do_for_the_store(
         clock = play(fake, tmp_path, lines, take=take).cpus[1].clock
         assert clock is not None
         assert clock.stalled == ways * 70_000
+
+
+def test_code_that_reads_a_hot_line_in_one_call_waits_for_it_in_no_other(
+    fake: Path, tmp_path: Path
+) -> None:
+    """As a comparison of names does: one instruction for all, and one name lies in a hot line."""
+    rounds = 6
+    later = ["block 0 700 16", "block 1 700 16"] * 200  # no line is on its way any more
+    lines = [*["block 0 700 16"] * 100, "op 1"]  # nobody waits for CPU 0
+    for i in range(rounds):
+        lines += [f"store 0 {0x400 + i:x} 1000 8", *later]
+        lines += ["load 1 500 2000 8", "load 1 600 1000 8"]  # the hot line
+        lines += [f"store 0 {0x480 + i:x} 1000 8", *later]
+        lines += ["load 1 501 4000 8", "load 1 600 3000 8", "op 1"]  # its own
+    clock = play(fake, tmp_path, lines).cpus[1].clock
+    assert clock is not None
+    assert (clock.transfers, clock.stalled) == (rounds, rounds * 70_000)
+    assert clock.misled == 1  # then it tells the calls apart, by what they read before
+    assert clock.late == 2
+    took = {b - a for a, b in pairwise(clock.done)}
+    assert took == {(5 + 2 * 200 * 16) * COSTS["instruction"] + 70_000}
 
 
 def test_a_busy_sibling_slows_a_core_down(fake: Path, tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ class Timed:
     transfers: float  # lines that came from another CPU, an operation
     escaped: float  # waits that were given up (see pace.h), of them all, or of operations if more
     ticks: float  # the part of instructions that timer ticks were
+    late: float  # lines not foreseen, an operation: the access was before its line had come
+    misled: float  # waits in error, an operation, which were undone
     places: tuple[Place, ...]  # the worst first
 
     @property
@@ -328,6 +330,8 @@ def _measured(region: plugin.Region, profile: Profile, **how: Any) -> Timed:
         escaped=sum(cpu.escapes for cpu, _ in workers) / max(waits, ops),
         ticks=sum(clock.ticks for clock in clocks)
         / max(sum(cpu.instructions.total for cpu, _ in workers), 1),
+        late=sum(clock.late for clock in clocks) / ops,
+        misled=sum(clock.misled for clock in clocks) / ops,
         places=_places(region, profile),
     )
 

@@ -208,6 +208,8 @@ class Clock:
     queued: Count  # of that, until they began to move
     transfers: Count  # lines that came, or whose copies elsewhere went
     fills: Count  # copies of shared lines
+    late: Count  # lines not foreseen, after the first operation: accessed before they had come
+    misled: Count  # lines waited for in error, which cost nothing
     ticks: Count  # instructions of timer ticks, which took none of its time
 
 
