@@ -39,6 +39,8 @@ static const struct param perturbed_params[] = {
 	  "other entries of the directory" },
 	{ "name", PARAM_NUMBER, "18", 1, 255, NULL,
 	  "characters of the file's name" },
+	{ "listings", PARAM_NUMBER, "0", 0, 1000000, NULL,
+	  "how often the directory is listed (0: while the phase lasts)" },
 	{ 0 },
 };
 
@@ -137,9 +139,13 @@ static void run_open(void)
 	run_on_one_file(NULL, op_open);
 }
 
-/* List the directory while the region lasts; *passes says how often. */
+/*
+ * List the directory while the region lasts, or so often; *passes says how
+ * often it was.
+ */
 static void list(struct companion *companion, uint64_t *passes)
 {
+	const uint64_t most = arg_number("listings");
 	int fd = open_file(DIRECTORY, O_RDONLY | O_DIRECTORY);
 	char entries[32768];
 
@@ -147,7 +153,8 @@ static void list(struct companion *companion, uint64_t *passes)
 	for (;;) {
 		long n;
 
-		while (!__atomic_load_n(&companion->running, __ATOMIC_ACQUIRE)) {
+		while ((most && *passes == most) ||
+		       !__atomic_load_n(&companion->running, __ATOMIC_ACQUIRE)) {
 			__atomic_store_n(&companion->resting, 1, __ATOMIC_RELEASE);
 			relax();
 		}

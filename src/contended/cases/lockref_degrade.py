@@ -246,7 +246,6 @@ _QUEUES = tuple(
 _WITH_QUEUE = "throughput, calm over perturbed, 2 threads with 20 CPUs' queue"
 _WAITING = "throughput while perturbed, waiting over queueing, 2 threads"
 _PERTURBED = ("before", "perturbed")
-_STATES = {"healthy": "calm", "degraded": "after"}  # in the lab's workload
 _WHOLE_CALLS = "The robot's workloads are whole system calls, which no model of one word is."
 _NO_CLOCK = "A change in throughput needs a clock, and the lab's machine has none to trust."
 
@@ -309,9 +308,17 @@ STUDY = Study(
             ),
             kernel=_QUEUES,
             timed=(
-                *(timed.rate(of, "before", 20, label=phase) for of, phase in _STATES.items()),
-                timed.rate("partly-degraded", "before", 20, label="perturbed"),
-                timed.ratio("healthy/degraded", "before", "before", 20, labels=("calm", "after")),
+                timed.rate("healthy", "moved", 20, label="calm"),
+                timed.rate("partly-degraded", "moved", 20, label="perturbed"),
+                timed.rate("degraded", "moved", 20, label="perturbed", which=timed.queueing),
+                timed.ratio(
+                    "healthy/degraded",
+                    "moved",
+                    "moved",
+                    20,
+                    labels=("calm", "perturbed"),
+                    which=timed.queueing,
+                ),
             ),
             note="A few CPUs cannot keep the queue alive that keeps the lock held, so here the "
             "perturbation has to go on, or stand in for it; the simulated CPUs keep it themselves.",

@@ -23,6 +23,8 @@ DRAWN = "time-drawn"
 """The record of seeds with costs of their own, which a prediction's range is taken of."""
 Region = dict[str, Any]
 """A region of one boot, as `contended.kernel.clock.Times.to_json` writes it."""
+Which = Callable[[Region], bool]
+"""Which of the regions that were asked for count."""
 Read = Callable[["Record"], list[float]]
 """What to make of a record: a number for each seed; none if it lacks what is asked for."""
 
@@ -41,9 +43,12 @@ class Record:
         self.used.extend(same)
         return {region["seed"]: region for region in same}
 
-    def rates(self, variant: str, cpus: int, label: str = "") -> dict[int, float]:
+    def rates(
+        self, variant: str, cpus: int, label: str = "", which: Which | None = None
+    ) -> dict[int, float]:
         """Operations a second by seed."""
-        return {seed: r["per_second"] for seed, r in self.of(variant, cpus, label).items()}
+        found = self.of(variant, cpus, label).items()
+        return {seed: r["per_second"] for seed, r in found if which is None or which(r)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +77,29 @@ class Timing:
     drawn: bool  # whether each seed had costs of its own
 
 
+def queueing(region: Region) -> bool:
+    """Whether most operations queued for a lock: a line moved in the slow path of one, for each."""
+    slow = (
+        float(p["hitm"]) for p in region["places"] if p["function"] == "queued_spin_lock_slowpath"
+    )
+    return sum(slow) >= 1
+
+
 def rate(
-    of: str, variant: str, cpus: int, *, label: str = "", total: float = 0.0, file: str = DRAWN
+    of: str,
+    variant: str,
+    cpus: int,
+    *,
+    label: str = "",
+    total: float = 0.0,
+    file: str = DRAWN,
+    which: Which | None = None,
 ) -> Time:
     """Operations a second of all CPUs; with a `total` of operations, the seconds they take."""
 
     def seen(n: int, times: int) -> Read:
         def read(record: Record) -> list[float]:
-            rates = [each * times for each in record.rates(variant, n, label).values()]
+            rates = [each * times for each in record.rates(variant, n, label, which).values()]
             return [total / each for each in rates] if total else rates
 
         return read
@@ -95,11 +115,16 @@ def ratio(
     *,
     labels: tuple[str, str] = ("", ""),
     file: str = DRAWN,
+    which: Which | None = None,
 ) -> Time:
-    """The rate of one variant over that of another, seed by seed; `labels` in the same order."""
+    """The rate of one variant over that of another, seed by seed; `labels` in the same order.
+
+    `which` is of the other one's regions.
+    """
 
     def read(record: Record) -> list[float]:
-        above, below = record.rates(top, cpus, labels[0]), record.rates(base, cpus, labels[1])
+        above = record.rates(top, cpus, labels[0])
+        below = record.rates(base, cpus, labels[1], which)
         return [above[seed] / below[seed] for seed in above.keys() & below.keys()]
 
     return Time(of, read, file=file)
