@@ -49,16 +49,6 @@ INSTRUCTION = (
     ),
 )
 """Nanoseconds for one, over the thousands of a system call."""
-REQUEST = (
-    0.4,
-    Parameter(
-        "assumed",
-        "the next request waits for an acknowledgement and one way to the owner",
-        0.3,
-        0.5,
-    ),
-)
-"""The part of a transfer for which a line that has come can be used before it goes."""
 TAKE = (
     0.0,
     Parameter("cited", "linux2026pmuevents", 0.0, 1.0),
@@ -66,8 +56,8 @@ TAKE = (
 """Whether a load takes a modified line away from its holder (1) or leaves it shared (0), as
 Intel's processors are configured. What is drawn from the range is rounded."""
 CHANCE = 1  #: Who is next for a line is a matter of chance, not of who asked first.
-_OWN = {"instruction": INSTRUCTION, "request": REQUEST, "take": TAKE, "smt": (SMT.value, SMT.where)}
-_OF_MACHINES = ("rmw_hit", "pause", "core", "near", "cross", "far", "fill", "share")
+_OWN = {"instruction": INSTRUCTION, "take": TAKE, "smt": (SMT.value, SMT.where)}
+_OF_MACHINES = ("rmw_hit", "pause", "core", "near", "cross", "far", "fill", "share", "request")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +195,7 @@ def draws(box: MachineModel, boots: int) -> list[dict[str, float]]:
 def settings(box: MachineModel, seed: int, at: Mapping[str, float] | None = None) -> str:
     """The plugin's `time=`: costs in picoseconds and thousandths, by default the machine's own."""
     c = at or costs(box)
-    ps = [round(1000 * c[name]) for name in ("instruction", *_OF_MACHINES, "request")]
+    ps = [round(1000 * c[name]) for name in ("instruction", *_OF_MACHINES)]
     fields = [*ps, CHANCE, round(c["take"]), round(1000 * c["smt"])]
     shape = box.sockets, box.cores, box.groups, box.threads
     return "+".join(map(str, [*fields, *shape, 1, seed]))
