@@ -253,6 +253,31 @@ def test_the_part_that_comes_from_another_socket_is_read_by_what_moves(
     assert timed.load("overlay-creds", [timed.remote("x", "before", 40, "cred")]) == {}
 
 
+def test_a_state_is_read_from_the_boots_that_are_in_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A queue that keeps itself is there or not: the mean of both would be a rate of neither."""
+    home = make_home(tmp_path / "home")
+    place = home / "results" / "some-case" / f"{timed.DRAWN}.json"
+    place.parent.mkdir(parents=True)
+    monkeypatch.setenv("CONTENDED_HOME", str(home))
+
+    def slow(hitm: float) -> dict[str, Any]:
+        return {"function": "queued_spin_lock_slowpath", "thing": "lock", "hitm": hitm}
+
+    cases = ((1, 7e6, []), (2, 1e6, [slow(0.75), slow(0.5)]), (3, 6e6, [slow(0.25)]))
+    found = [region("moved", 20, n, r, label="listed", places=p) for n, r, p in cases]
+    found += [region("moved", 20, n, 8e6, label="calm") for n in (1, 2, 3)]
+    place.write_text(json.dumps({"results": found}))
+    probes = [
+        timed.rate("all", "moved", 20, label="listed"),
+        timed.rate("fallen", "moved", 20, label="listed", which=timed.queueing),
+        timed.ratio("fall", "moved", "moved", 20, labels=("calm", "listed"), which=timed.queueing),
+    ]
+    seen = {name: each.values for name, each in timed.load("some-case", probes).items()}
+    assert seen == {"all": (7e6, 1e6, 6e6), "fallen": (1e6,), "fall": (8.0,)}
+
+
 def test_changes_and_waits_in_guest_time_are_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -55,8 +55,8 @@ WALKS = Scenario(
     },
     phases={"start": 0.1 * MS, "run": 1 * MS},
     works={
-        "stat": Work(490, Parameter("measured", _ALONE, 400, 600)),
-        "rename": Work(1620, Parameter("measured", _ALONE, 1300, 2000)),
+        "stat": Work(630, Parameter("measured", _ALONE, 530, 730)),
+        "rename": Work(2070, Parameter("measured", _ALONE, 1750, 2390)),
         "held": Work(100, Parameter("assumed", _HELD, 50, 200)),
     },
     build=_walks,

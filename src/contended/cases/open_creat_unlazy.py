@@ -143,8 +143,8 @@ STUDY = Study(
             userspace=_OPENS,
             kernel=_TAKEN,
             timed=(
-                *(timed.rate(v, v, 80, total=OPENS, file="time") for v in ("before", "after")),
-                timed.ratio("before/after", "after", "before", 80, file="time"),
+                *(timed.rate(v, v, 80, total=OPENS) for v in ("before", "after")),
+                timed.ratio("before/after", "after", "before", 80),
             ),
             note="The number of references is the same on any machine. What one costs is not: two "
             "CPUs pay a hand-over, eighty pay for the queue.",
