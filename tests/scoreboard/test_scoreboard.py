@@ -265,8 +265,11 @@ def test_a_state_is_read_from_the_boots_that_are_in_it(
     def slow(hitm: float) -> dict[str, Any]:
         return {"function": "queued_spin_lock_slowpath", "thing": "lock", "hitm": hitm}
 
-    cases = ((1, 7e6, []), (2, 1e6, [slow(0.75), slow(0.5)]), (3, 6e6, [slow(0.25)]))
-    found = [region("moved", 20, n, r, label="listed", places=p) for n, r, p in cases]
+    rates, hitm = (7e6, 1e6, 6e6), ((), (0.75, 0.5), (0.25,))
+    found = [
+        region("moved", 20, n, rate, label="listed", places=[slow(each) for each in moved])
+        for n, rate, moved in zip((1, 2, 3), rates, hitm, strict=True)
+    ]
     found += [region("moved", 20, n, 8e6, label="calm") for n in (1, 2, 3)]
     place.write_text(json.dumps({"results": found}))
     probes = [
@@ -275,7 +278,7 @@ def test_a_state_is_read_from_the_boots_that_are_in_it(
         timed.ratio("fall", "moved", "moved", 20, labels=("calm", "listed"), which=timed.queueing),
     ]
     seen = {name: each.values for name, each in timed.load("some-case", probes).items()}
-    assert seen == {"all": (7e6, 1e6, 6e6), "fallen": (1e6,), "fall": (8.0,)}
+    assert seen == {"all": rates, "fallen": (1e6,), "fall": (8.0,)}
 
 
 def test_changes_and_waits_in_guest_time_are_read(
