@@ -210,7 +210,8 @@ def test_a_seed_s_costs_are_drawn_once_for_all_variants_and_sizes(
 def test_what_is_not_drawn_costs_what_the_machine_says() -> None:
     """In picoseconds; the order is that of the plugin's `time=`."""
     fields = [int(each) for each in clock.settings(BOX, 7).split("+")]
-    assert fields[:4] == [200, 6000, 45000, 7500]
+    assert fields[:4] == [260, 6000, 45000, 7500]
+    assert fields[9] == 100, "a tenth of a way, in thousandths"
     assert fields[10:13] == [clock.CHANCE, 0, 1500]
     assert fields[13:] == [2, 20, 1, 2, 1, 7]
 
