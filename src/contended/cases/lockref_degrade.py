@@ -321,7 +321,9 @@ STUDY = Study(
                 ),
             ),
             note="A few CPUs cannot keep the queue alive that keeps the lock held, so here the "
-            "perturbation has to go on, or stand in for it; the simulated CPUs keep it themselves.",
+            "perturbation has to go on, or stand in for it; the simulated CPUs keep it themselves. "
+            "In virtual time it is the report's kernel, and a directory that is listed a hundred "
+            "times; the degraded state is that of the boots that fell.",
         ),
         "spin-24-workers": Evidence(
             userspace=(RunProbe(_WAITING, ratio("phases", "after", "perturbed", _PERTURBED)),),
