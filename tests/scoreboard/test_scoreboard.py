@@ -203,7 +203,7 @@ def test_what_was_timed_goes_before_what_was_simulated(
     rates = {"before": (4.9e6, 5.1e6), "after": (6e6, 6.2e6)}
     stats_20 = [region(v, 20, seed, r) for v, pair in rates.items() for seed, r in enumerate(pair)]
     stats_20 += [region("before", 1, 0, 1e6), region("before", 4, 0, 3e6)]
-    opens = [region("before", 80, 0, 1.28e6), region("after", 80, 0, 1.28e7, escaped=0.5)]
+    opens = [region("paused", 80, 0, 1.28e6), region("paused-after", 80, 0, 1.28e7, escaped=0.5)]
     rows = timed_board(
         root, monkeypatch, tmp_path, {"dentry-false-sharing": stats_20, "open-creat-unlazy": opens}
     )

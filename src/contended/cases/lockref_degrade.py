@@ -360,8 +360,8 @@ STUDY = Study(
             timed=_handles(64, "time-robot"),
             note="In the report's call graph two thirds of the time is the inode hash's lock, "
             "under ilookup5_nowait(); lockrefs are under a third. The simulation has both, and has "
-            "waiting hurt. The kernel in virtual time does not, whether it may look a hundred "
-            "times or a thousand.",
+            "waiting hurt. The kernel in virtual time has it in some draws of what the machine "
+            "costs, and in others waiting helps.",
         ),
     },
 )
