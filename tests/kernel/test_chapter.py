@@ -188,7 +188,7 @@ def test_without_a_kernel_the_reference_run_is_shown_and_the_box_says_why(
     assert done.recorded
     assert not built
     (box,) = boxes
-    assert "1 of its 2 kernels are not built" in box
+    assert "1 of its 4 kernels are not built" in box
     assert f"contended kernel run {SLUG}" in box
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -210,10 +211,8 @@ def test_mistakes_in_the_file_are_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: Path
 ) -> None:
     text = (root / "patches" / "history.toml").read_text()
-    case = tmp_path / "open-creat-unlazy"
-    case.mkdir()
-    for name in ("variants.toml", "0001-namei-forget-the-root-before-leaving-rcu-walk.patch"):
-        (case / name).write_text((root / "patches" / case.name / name).read_text())
+    for slug in ("open-creat-unlazy", "will-it-scale"):  # whose patch is in two of its variants
+        shutil.copytree(root / "patches" / slug, tmp_path / slug)
     monkeypatch.setattr(variants, "folder", lambda: tmp_path)
     own = re.search(r"\[open-creat-unlazy\].*?(?=\n\[overlay-creds\])", text, re.S)
     assert own
