@@ -412,7 +412,6 @@ static void ct_mistaken(unsigned cpu)
 	struct ct_asker *me = &askers[cpu];
 	uint64_t given = me->given_free_at;
 
-	me->trusted->sure = false;
 	me->trusted->torn = true;
 	atomic_fetch_sub(&pacers[cpu].done, me->given_stalled);
 	atomic_compare_exchange_strong(&me->entry->when->free_at, &given, me->undo_free_at);

@@ -77,6 +77,17 @@ def test_the_one_that_renames_is_no_stat(recorded: Any) -> None:
     assert "7.2, kernel: 3,000,000 at 4" in hunt.beside("stats").alt
 
 
+def test_a_boot_in_which_all_cpus_were_stopped_is_left_out(recorded: Any) -> None:
+    stopped = {"function": "multi_cpu_stop", "thing": "kernel page", "ns": 36.0, "hitm": 0.0}
+    rates = [9e6, 1e6, 1e6]
+    recorded(
+        region("beside", 3, 3e6, rates=rates),
+        region("beside", 3, 3e6, rates=rates, places=[stopped]),
+        file="time-beside",
+    )
+    assert hunt.stats_beside() == {"7.2": {3: [2e6]}}
+
+
 def test_the_model_s_calls_take_what_they_take_alone() -> None:
     """In the record, to a tenth."""
     kept = timed.record(hunt.SLUG)

@@ -65,6 +65,15 @@ def test_the_page_counts_what_is_near(page: str) -> None:
     assert int(said[1]) == good
 
 
+def test_the_page_says_what_the_pause_takes(page: str) -> None:
+    taken = []
+    for side in (1, 0):  # ours, published
+        rates = {key: pair[side] for key, pair in points().items()}
+        lost = [1 - rates["fstat", "pause", n] / rates["fstat", "no-pause", n] for n in (8, 24, 48)]
+        taken.append(f"{100 * min(lost):.0f} to {100 * max(lost):.0f} %")
+    assert f"it takes {taken[0]} with 8 to 48 processes, where {taken[1]} are published" in page
+
+
 def test_the_pause_costs_at_every_size_from_eight_on() -> None:
     """The effect that the commit is about has the right sign."""
     ours = recorded()

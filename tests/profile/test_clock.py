@@ -199,6 +199,23 @@ def test_code_that_reads_a_hot_line_in_one_call_waits_for_it_in_no_other(
     assert took == {(5 + 2 * 200 * 16) * COSTS["instruction"] + 70_000}
 
 
+def test_a_line_that_was_waited_for_in_error_has_not_moved(fake: Path, tmp_path: Path) -> None:
+    later = ["block 0 700 16", "block 1 700 16"] * 200
+    lines = [*["block 0 700 16"] * 100, "op 1"]
+    for i in range(2):  # then it is foreseen
+        lines += [f"store 0 {0x400 + i:x} 1000 8", *later, "load 1 600 1000 8"]
+    lines += ["store 0 402 1000 8", *later, "load 1 600 3000 8", "op 1"]
+    first = play(fake, tmp_path, lines).cpus[1].clock
+    assert first is not None
+    assert first.misled == 1
+    # CPU 2 wants it as soon as CPU 1 has found out that it did not
+    blocks = first.done[-1] // (16 * COSTS["instruction"])
+    arrive = [*["block 2 700 16"] * blocks, "store 2 701 1000 8"]
+    clock = play(fake, tmp_path, [*lines, *arrive]).cpus[2].clock
+    assert clock is not None
+    assert (clock.queued, clock.stalled) == (0, COSTS["far"])
+
+
 def test_a_busy_sibling_slows_a_core_down(fake: Path, tmp_path: Path) -> None:
     """CPU 2 is CPU 0's other thread; it runs from its first block on."""
     shape = {"sockets": 1, "cores": 2, "groups": 1, "threads": 2}

@@ -113,12 +113,12 @@ def _alone_and_together(kept: timed.Record) -> list[tuple[str, float, float]]:
 def stats_beside() -> dict[str, dict[float, list[float]]]:
     """By kernel, by CPUs: stats a second of all processes but the first, which renames.
 
-    Boots are left out in which the kernel stopped all CPUs meanwhile, as to change its clock: that
-    is a twelfth of so short a run.
+    Boots are left out in which the kernel stopped all CPUs meanwhile, as to change its clock: so
+    short a run is slower for it than a line makes it.
     """
 
     def stopped(region: timed.Region) -> bool:
-        return any(place["function"] == "multi_cpu_stop" for place in region["places"][:3])
+        return any(place["function"] == "multi_cpu_stop" for place in region["places"])
 
     kept = timed.record(SLUG, "time-beside").regions
     regions = [region for region in kept if not stopped(region)]

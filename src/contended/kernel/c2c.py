@@ -7,7 +7,7 @@ While a guest waits at the end of its workload, its memory is asked what the con
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from contended import child
 from contended.errors import UsageError
 from contended.kernel import build, qemu, source, store, variants, vm
 from contended.kernel.make import Progress
+from contended.kernel.source import KernelSource
 from contended.kernel.variants import GuestRun, KernelCase, Variant
 from contended.profile import assemble, plugin
 from contended.profile import query as metrics
@@ -61,14 +62,29 @@ def profile(
     how = choose_run(case, run)
     how = replace(how, args={**how.args, **(settings or {})})
     tree = source.find(source_path)
-    found: list[Profile] = []
-    for number, variant in enumerate(chosen):
-        kernel = build.build(variant, how.config, tree, progress)
+    seen = boots(chosen, how, tree, "profile", progress, vcpus=vcpus, quantum=quantum)
+    return Profiles(
+        case=slug, run=how.name, mode="system", profiles=tuple(profile for _, profile in seen)
+    )
+
+
+def boots(
+    chosen: Sequence[Variant],
+    run: GuestRun,
+    tree: KernelSource,
+    doing: str,
+    progress: Progress | None = None,
+    **how: Any,
+) -> Iterator[tuple[plugin.Region, Profile]]:
+    """Each variant's regions, its kernel built if need be; `how` is as `profile_kernel` takes it.
+
+    `doing` is what progress says of it.
+    """
+    for at, variant in enumerate(chosen):
+        kernel = build.build(variant, run.config, tree, progress)
         if progress:
-            progress(f"profile {variant.name}", number, len(chosen))
-        seen = profile_kernel(kernel, variant, how, vcpus=vcpus, quantum=quantum)
-        found += [profile for _, profile in seen]
-    return Profiles(case=slug, run=how.name, mode="system", profiles=tuple(found))
+            progress(f"{doing} {variant.name}", at, len(chosen))
+        yield from profile_kernel(kernel, variant, run, **how)
 
 
 def profile_kernel(

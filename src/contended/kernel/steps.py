@@ -16,7 +16,7 @@ from typing import get_args
 
 from contended import machine
 from contended.errors import ContendedError
-from contended.kernel import build, c2c, qemu, source, variants
+from contended.kernel import c2c, qemu, source, variants
 from contended.kernel.make import Progress
 from contended.profile import plugin
 from contended.profile.coherence import Profile
@@ -44,23 +44,18 @@ def steps(
     case = variants.load(slug)
     chosen, how = c2c.choose_variants(case, wanted), c2c.choose_run(case, run)
     how = replace(how, args={**how.args, **(changed or {})}, watch=())
-    kernels = source.find(source_path)
-    found: list[Operation] = []
-    for at, variant in enumerate(chosen):
-        kernel = build.build(variant, how.config, kernels, progress)
-        if progress:
-            progress(f"trace {variant.name}", at, len(chosen))
-        seen = c2c.profile_kernel(kernel, variant, how, vcpus=VCPUS, trace=OPERATIONS)
-        found += [usual(*each) for each in seen]
+    tree = source.find(source_path)
+    seen = c2c.boots(chosen, how, tree, "trace", progress, vcpus=VCPUS, trace=OPERATIONS)
+    found = tuple(usual(*each) for each in seen)
     return Operations(
         case=slug,
         run=how.name,
         args=dict(how.args),
-        source=kernels.version,
+        source=tree.version,
         qemu=qemu.version(),
         vcpus=VCPUS,
         commit=machine.commit(),
-        operations=tuple(found),
+        operations=found,
     )
 
 
