@@ -23,7 +23,7 @@
 struct shared {
 	_Alignas(4096) unsigned prepared; /* a futex: all are */
 	_Alignas(256) unsigned ready;
-	_Alignas(256) unsigned go;
+	_Alignas(256) unsigned go; /* a futex if there are more workers than CPUs */
 	_Alignas(256) unsigned done;
 	_Alignas(256) unsigned leave; /* a futex */
 	_Alignas(4096) struct worker workers[];
@@ -57,6 +57,12 @@ static void sleep_until_set(unsigned *word)
 		futex(word, FUTEX_WAIT, 0);
 }
 
+/* A worker that spins would keep another one from coming. */
+static bool is_crowded(const struct gate *g)
+{
+	return g->procs > online_cpus();
+}
+
 static void open_gate(struct shared *s, const struct gate *g)
 {
 	while (load(&s->ready) < g->procs - 1)
@@ -67,21 +73,23 @@ static void open_gate(struct shared *s, const struct gate *g)
 	if (g->companion)
 		__atomic_store_n(&g->companion->running, 1, __ATOMIC_RELEASE);
 	MARK_BEGIN();
-	__atomic_store_n(&s->go, 1, __ATOMIC_RELEASE);
+	if (is_crowded(g))
+		set_and_wake(&s->go);
+	else
+		__atomic_store_n(&s->go, 1, __ATOMIC_RELEASE);
 }
 
 static void wait_at_gate(struct shared *s, const struct gate *g)
 {
-	const bool crowded = g->procs > online_cpus();
-
 	increment(&s->ready);
-	/* In user space, since system calls would be counted. */
-	while (!load(&s->go)) {
-		if (crowded)
-			sched_yield();
-		else
-			relax();
+	if (is_crowded(g)) {
+		/* A crowd that only yields takes minutes to let each other by. */
+		sleep_until_set(&s->go);
+		return;
 	}
+	/* In user space, since system calls would be counted. */
+	while (!load(&s->go))
+		relax();
 }
 
 static void operate(struct worker *w, const struct gate *g, uint64_t *latency)

@@ -186,9 +186,11 @@ def _in_lab(number_of: Callable[Concatenate[KernelRun, P], Number]) -> Callable[
 
 
 @_in_lab
-def lab(kernels: KernelRun, variant: str, metric: str, *, percent: bool = False) -> Number:
-    """What an outcome of the case's kernels saw."""
-    value = kernels.seen(variant, metric)
+def lab(
+    kernels: KernelRun, variant: str, metric: str, run: str | None = None, *, percent: bool = False
+) -> Number:
+    """What an outcome of the case's kernels saw, the first such or a run's."""
+    value = kernels.seen(variant, metric, run)
     return value, f"{_short(100 * value)} %" if percent else _short(value)
 
 

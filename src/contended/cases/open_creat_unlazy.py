@@ -104,6 +104,10 @@ _TAKEN = tuple(
     RunProbe(f"{name}: references per open", lab(name, "calls_per_op.__legitimize_path"))
     for name in ("before", "after")
 )
+_WOKEN = RunProbe(
+    "after: opens that wake who sleeps for the directory, 100 tasks a mount",
+    lab("after", "calls_per_op.rwsem_wake", "crowd", percent=True),
+)
 _TIME = register.get(SLUG).figure("open-close-64-mounts")
 _MARKS = tuple(Mark(v.name, _TIME.cpus, OPENS / v.high, OPENS / v.low) for v in _TIME.values)
 
@@ -141,7 +145,7 @@ STUDY = Study(
     evidence={
         "open-close-64-mounts": Evidence(
             userspace=_OPENS,
-            kernel=_TAKEN,
+            kernel=(*_TAKEN, _WOKEN),
             timed=(
                 timed.rate("before", "paused", 80, total=OPENS),
                 timed.rate("after", "paused-after", 80, total=OPENS),
@@ -149,7 +153,8 @@ STUDY = Study(
             ),
             note="The number of references is the same on any machine. What one costs is not: two "
             "CPUs pay a hand-over, eighty pay for the queue. In virtual time the kernels have the "
-            "pause that was in lockref's loop when the report was written.",
+            "pause that was in lockref's loop when the report was written, and one task a CPU: "
+            "nobody has to be woken.",
         ),
         "aim7-create-close": Evidence(
             userspace=_OPENS,
