@@ -108,7 +108,7 @@ def test_nothing_of_the_caller_gets_into_a_build(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("name", variants.CONFIGS)
+@pytest.mark.parametrize("name", [n for n in variants.CONFIGS if n not in variants.SINCE])
 def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path) -> None:
     """`make.configure` itself checks every option against the real kconfig."""
     source = toy.real()
@@ -120,12 +120,19 @@ def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path
     assert ("CONFIG_FUNCTION_PROFILER=y" in text) == (name in variants.WITH_DWARF)
     assert ("CONFIG_KPROBES=y" in text) == (name == "observe")
     for option in ("CONFIG_USER_NS=y", "CONFIG_KEYS=y"):
-        assert (option in text) == (name == "users")
+        assert (option in text) == (name in ("users", "selftests"))
     assert ("CONFIG_FHANDLE=y" in text) == (name == "handles")
     assert ("CONFIG_PREEMPT_RCU=y" in text) == (name == "preempt")
     rates = {"hz-250": 250, "hz-1000": 1000, "preempt": 1000}
     assert f"CONFIG_HZ={rates.get(name, 100)}\n" in text
     assert make.hz(name, source.version) == rates.get(name, 100)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("name", variants.SINCE)
+def test_what_a_release_has_not_is_an_error(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ContendedError, match=rf"has no configuration '{name}' as asked for"):
+        make.configure(toy.real(), name, tmp_path)
 
 
 def test_every_option_says_why(root: Path) -> None:

@@ -48,6 +48,19 @@ def test_the_record_says_what_ticks_and_readers_explain() -> None:
     assert middle[0] < 10 * middle[-1]
 
 
+def test_a_real_time_kernel_waits_for_as_many_ticks() -> None:
+    seen, case = waits.recorded(SLUG, "waits-rt"), variants.load(SLUG)
+    new = {each.run for each in seen.results}
+    assert new == {"rt", "rt-nocbs"}
+    assert new == set(waits.counting(case, seen.source)) - set(waits.counting(case, "6.1"))
+    middle = stats.median(waits.recorded(SLUG).ms("hz-1000", "before", "lazy"))
+    ms = seen.ms("rt", "before", "lazy")
+    assert len(ms) >= 10
+    assert 0.5 * middle < min(ms)
+    assert max(ms) < 2 * middle
+    assert max(seen.ms("rt-nocbs", "before", "lazy")) < min(ms)
+
+
 @pytest.mark.check
 @pytest.mark.usefixtures("no_vm_left")
 def test_guest_time_is_as_recorded() -> None:

@@ -47,6 +47,8 @@ OBJECTS = {
     "up": 690,
     "observe": 800,
     "kasan": 740,
+    "kcsan": 740,
+    "selftests": 800,
 }
 _LINE = 64  # bytes of a cache line
 # Linked at the end of every build, so a snapshot does without them.

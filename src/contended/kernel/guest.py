@@ -67,6 +67,13 @@ def libraries(program: Path) -> list[Path]:
     return [Path(os.path.normpath(each)) for each in found]
 
 
+def library_path(*programs: Path) -> str:
+    """The folders of the libraries of some programs, as LD_LIBRARY_PATH has them."""
+    return ":".join(
+        dict.fromkeys(str(file.parent) for each in programs for file in libraries(each))
+    )
+
+
 def find_busybox() -> Path:
     """A statically linked busybox; raises ContendedError if there is none."""
     wanted = [os.environ.get("CONTENDED_BUSYBOX", ""), *BUSYBOX, shutil.which("busybox") or ""]

@@ -44,10 +44,13 @@ _LAYERS = {
     "debug": ("base", "bare", "debug"),
     "up": ("base", "bare", "debug", "up"),
     "kasan": ("base", "bare", "kasan"),
+    "kcsan": ("base", "bare", "kcsan"),
+    "selftests": ("base", "bare", "users", "selftests"),
     "observe": ("base", "observe"),
     "hz-250": ("base", "bare", "hz-250"),
     "hz-1000": ("base", "bare", "hz-1000"),
     "preempt": ("base", "bare", "hz-1000", "preempt"),
+    "rt": ("base", "bare", "hz-1000", "preempt", "rt"),
 }
 _MEDDLING = re.compile(
     r"(MAKE|MAKEFLAGS|MFLAGS|GNUMAKEFLAGS|MAKELEVEL|MAKEFILES|MAKEOVERRIDES|ARCH|CROSS_COMPILE"

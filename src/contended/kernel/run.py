@@ -39,7 +39,7 @@ from contended.profile.saved import Profiles
 DEADLINE_S = {
     **dict.fromkeys(CONFIGS, 300.0),
     **dict.fromkeys(("base", "users"), 180.0),
-    "kasan": 900.0,
+    **dict.fromkeys(("kasan", "kcsan"), 900.0),
 }
 # Nothing of it is counted or timed: whatever else is asked for, it has processors to race on.
 SMOKE = GuestRun("smoke", "smoke", {}, vcpus=4)

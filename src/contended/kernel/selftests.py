@@ -6,14 +6,16 @@ They are compiled as static programs, each with what it prints for itself (KTAP)
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from contended import cc
 from contended.errors import ContendedError
-from contended.kernel import observe, run
+from contended.kernel import guest, observe, run
 from contended.kernel.build import Kernel
 from contended.kernel.observe import Said
 from contended.kernel.source import KernelSource
@@ -30,9 +32,12 @@ FOLDERS = {
 }
 HELPERS = ("helpers.c",)
 FLAGS = ("-static", "-O2", "-w", "-D_GNU_SOURCE", "-pthread")
+#: Makes the file system that mounts with other owners are tested with; they fail where it is not.
+MAKES_EXT4 = "mkfs.ext4"
 MOST_S = 300  # of the guest's time, for one program
 # Some make /tmp private, so that it has to be a mount, which must not hide the program.
 _COMMAND = """\
+export LD_LIBRARY_PATH={libraries} PATH=$PATH:/usr/sbin:/sbin
 mkdir -p /mnt
 cp {program} /test
 unshare -m sh -c 'mount -t tmpfs tmpfs /tmp && cd /tmp && exec timeout {most} /test'
@@ -78,12 +83,16 @@ def programs(source: KernelSource) -> list[Path]:
 def ran(kernel: Kernel, source: KernelSource, cmdline: str = "") -> Ran:
     """Boot a kernel with all of them; a guest that does not get to their end has one result."""
     tests = programs(source)
-    commands = [_COMMAND.format(program=file, most=MOST_S) for file in tests]
+    # Not everybody's PATH has what root needs.
+    found = shutil.which(MAKES_EXT4, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    helpers = [Path(found)] if found else []
+    where = guest.library_path(*helpers)
+    commands = [_COMMAND.format(libraries=where, program=file, most=MOST_S) for file in tests]
     try:
         said, report = observe.look(
             kernel,
             commands,
-            tests,
+            [*tests, *helpers],
             cmdline=cmdline,
             vcpus=1,
             deadline_s=12 * run.DEADLINE_S[kernel.config],

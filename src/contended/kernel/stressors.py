@@ -50,10 +50,9 @@ def find() -> Path:
 def ran(kernel: Kernel, cmdline: str = "", names: tuple[str, ...] = STRESSORS) -> Ran:
     """Boot a kernel with all of them; a guest that does not get to their end has one result."""
     program = find()
-    places = dict.fromkeys(str(library.parent) for library in guest.libraries(program))
     commands = [
         _COMMAND.format(
-            libraries=":".join(places),
+            libraries=guest.library_path(program),
             program=program,
             name=name,
             small=_SMALL.get(name, ""),

@@ -3,7 +3,7 @@
 
 The smoke set with all its processors, random operations (`contended.kernel.fuzz`), the kernel's own
 tests (`contended.kernel.selftests`) and, if asked, stress-ng's (`contended.kernel.stressors`); on
-kernels with KASAN as well.
+kernels with KASAN as well, and on kernels with KCSAN for data races (`contended.kernel.races`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from contended import records
@@ -22,6 +23,7 @@ from contended.kernel import (
     guest,
     outcomes,
     qemu,
+    races,
     run,
     selftests,
     source,
@@ -42,9 +44,10 @@ from contended.show.table import columns
 SCHEMA = 1
 REFERENCE = "stack/before"
 DEFAULT = (REFERENCE, "stack/after")
-CONFIGS: tuple[Config, ...] = ("base", "users", "debug", "kasan")
+CONFIGS: tuple[Config, ...] = ("base", "users", "selftests", "debug", "kasan", "kcsan")
 _PLACE = re.compile(r"\+0x[0-9a-f]+/0x[0-9a-f]+")
 _SHOWN = 12
+LOG = "kernel-log-silent"  #: A check of the smoke set.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +63,13 @@ class Tested:
     ]  #: Names of the smoke set's checks; one that all lack is the boot itself.
     worlds: int  #: Of the fuzzer, that it got through.
     done: dict[str, int]  #: Random operations that succeeded, by family.
-    reports: list[str]  #: The kernel's complaints, each once, without addresses.
+    reports: list[str]  #: The kernel's complaints but races, each once, without addresses.
     ended: str  #: How the fuzzer's boot went wrong; empty if it did not.
     selftests: int = 0  #: Results of the kernel's own tests.
     selftests_not_ok: list[str] = field(default_factory=list)  #: Those that are not, and how.
     stressors: int = 0  #: Of stress-ng; 0 if they were not asked for.
     stressors_not_ok: list[str] = field(default_factory=list)
+    races: list[str] = field(default_factory=list)  #: With KCSAN; Linux has some of its own.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,7 @@ class Finding:
 
     variant: str
     config: str
-    kind: str  #: smoke, report, selftest, stressor or fuzz.
+    kind: str  #: smoke, report, race, selftest, stressor or fuzz.
     what: str
     difference: Difference | None = None
 
@@ -95,14 +99,15 @@ class SuiteRun(Record):
     def __str__(self) -> str:
         """A line for each kernel, and the findings."""
         head = ["kernel", "config", "smoke set", "random operations", "kernel's tests", "stress-ng"]
-        rows = [[*head, "reports"]]
+        rows = [[*head, "reports", "races"]]
         for one in self.tested:
             passed = max(0, one.smoke_checks - len(one.smoke_failed))  # or the boot failed
             done = f"{one.worlds * fuzz.WORLD}, {sum(one.done.values())} succeeded"
             smoke = f"{passed} of {one.smoke_checks}"
             own = f"{one.selftests - len(one.selftests_not_ok)} of {one.selftests}"
             beaten = f"{one.stressors - len(one.stressors_not_ok)} of {one.stressors}"
-            rows.append([one.variant, one.config, smoke, done, own, beaten, str(len(one.reports))])
+            complaints = [str(len(one.reports)), str(len(one.races))]
+            rows.append([one.variant, one.config, smoke, done, own, beaten, *complaints])
         parts = [columns(rows)]
         for found in self.findings:
             parts.append(f"FINDING {found.variant} ({found.config}), {found.kind}: {found.what}")
@@ -160,6 +165,12 @@ def suite(
                 findings += _alone(one)
                 continue
             findings += compared(first[0], one)
+            if config == races.CONFIG:
+                touched = races.changed(variant, origin.tree)
+                new = [race for race in one.races if race not in first[0].races]
+                again = partial(_complaints, kernels[str(chosen[0]), config], chosen[0].cmdline)
+                new = races.unseen(races.of_files(new, touched), again)
+                findings += [_finding(one, "race", race) for race in new]
             if difference := fuzz.compare(seed, first[1], hear, first[2], heard):
                 findings.append(_finding(one, "fuzz", said(difference), difference))
     return SuiteRun(
@@ -230,6 +241,8 @@ def _tested(
 ) -> Tested:
     checks, failed = 0, dict[str, None]()
     complaints = reports(heard.console + own.console + beaten.console)
+    if config == races.CONFIG:
+        complaints += _complaints(kernel, variant.cmdline)
     asked = Boot(
         kernel=kernel,
         vcpus=run.SMOKE.vcpus,
@@ -244,10 +257,13 @@ def _tested(
             console = report.console
             checks = len(report.checks)
             failed |= {str(one["name"]): None for one in report.checks if not one["ok"]}
+            if config == races.CONFIG:  # what the log says is in the reports, or a race
+                failed.pop(LOG, None)
         except GuestTrouble as trouble:
             console = trouble.console
             failed[f"{trouble.kind}: {trouble}"] = None
         complaints += reports(console)
+    others, data_races = races.split(dict.fromkeys(complaints))
     return Tested(
         variant=str(variant),
         config=config,
@@ -256,13 +272,19 @@ def _tested(
         smoke_failed=list(failed),
         worlds=len(heard.worlds),
         done=dict(heard.done),
-        reports=list(dict.fromkeys(complaints)),
+        reports=others,
+        races=data_races,
         ended=heard.ended,
         selftests=len(own.results),
         selftests_not_ok=own.not_ok,
         stressors=len(beaten.results),
         stressors_not_ok=beaten.not_ok,
     )
+
+
+def _complaints(kernel: Kernel, cmdline: str) -> list[str]:
+    """What a kernel reports while its processors do at once what races are looked for in."""
+    return reports(races.consoles(kernel, cmdline))
 
 
 def _finding(one: Tested, kind: str, what: str, difference: Difference | None = None) -> Finding:

@@ -24,15 +24,20 @@ Config = Literal[
     "debug",
     "up",
     "kasan",
+    "kcsan",
+    "selftests",
     "hz-250",
     "hz-1000",
     "preempt",
+    "rt",
     "observe",
 ]
 CONFIGS = get_args(Config)
 WITH_DWARF = ("base", "users", "handles", "observe")  #: What a layout, and the profiler, must have.
 #: Their runs are recorded by hand; no outcome takes such a kernel, and so no test builds one.
-BY_HAND = ("handles", "hz-250", "hz-1000", "preempt", "kasan")
+BY_HAND = ("handles", "hz-250", "hz-1000", "preempt", "rt", "kasan", "kcsan", "selftests")
+#: The first release that has what a configuration asks for.
+SINCE: dict[str, str] = {"rt": "6.12"}
 MAX_VCPUS = 128  #: What the kernels are configured for.
 _T = TypeVar("_T")
 _TIME = re.compile(r"\b(latency_us|ns_per_op)\b")

@@ -18,8 +18,9 @@ from contended import machine, records, stats
 from contended.errors import UsageError, check_range
 from contended.kernel import boot, build, c2c, make, qemu, run, source, variants
 from contended.kernel.make import Progress
-from contended.kernel.variants import GuestRun, Variant
+from contended.kernel.variants import GuestRun, KernelCase, Variant
 from contended.measure.results import number
+from contended.profile import moved
 from contended.records import Record
 from contended.show import lesson
 from contended.show.table import Table, columns
@@ -87,15 +88,24 @@ class Waits(Record):
         return f"{self.case}, in guest time on one CPU\n{columns(rows)}"
 
 
-def recorded(slug: str) -> Waits:
-    """A case's record; raises ContendedError if it is missing or damaged."""
-    path = lesson.reference(f"{slug}/waits")
-    remedy = f"run contended kernel waits {slug} --json results/{slug}/waits.json"
+def recorded(slug: str, name: str = "waits") -> Waits:
+    """A case's record of that name; raises ContendedError if it is missing or damaged."""
+    path = lesson.reference(f"{slug}/{name}")
+    remedy = f"run contended kernel waits {slug} --json results/{slug}/{name}.json"
     return records.load(Waits, path, "waits", SCHEMA, remedy, strict=False)
 
 
 def _of(found: Waited) -> tuple[str, int, str, str]:
     return found.run, found.hz, found.variant, found.label
+
+
+def counting(case: KernelCase, version: str) -> list[str]:
+    """The runs of a case that count instructions, and that a version of Linux can have."""
+    return [
+        run.name
+        for run in case.runs.values()
+        if run.icount and moved.key(variants.SINCE.get(run.config, "")) <= moved.key(version)
+    ]
 
 
 def waits(
@@ -113,15 +123,17 @@ def waits(
     workload times no waits.
     """
     case = variants.load(slug)
-    counting = [each.name for each in case.runs.values() if each.icount]
+    tree = source.find(source_path)
     check_range("--boots", boots, 1, 100)
-    chosen, asked = c2c.choose_variants(case, wanted), case.pick_runs(runs or counting)
+    chosen, asked = (
+        c2c.choose_variants(case, wanted),
+        case.pick_runs(runs or counting(case, tree.version)),
+    )
     if not asked:
         raise UsageError(f"{slug} has no run with icount = true")
     for each in asked:
         if not each.icount:
             raise UsageError(f"{slug}'s run {each.name!r} is without icount = true: no guest time")
-    tree = source.find(source_path)
     found: list[Waited] = []
     for how in asked:
         for variant in chosen:
