@@ -275,3 +275,17 @@ def test_kasan_sees_a_root_that_is_gone_and_nothing_else() -> None:
     right = {one.variant for one in record.tested if one.variant != wrong}
     assert {"open-creat-unlazy/before", "open-creat-unlazy/after"} <= right
     assert {each.variant for each in record.findings} == {wrong}
+
+
+@pytest.mark.parametrize(("name", "left"), [("users", 26), ("selftests", 2)])
+def test_the_kernels_own_tests_give_the_same_with_all_patches(name: str, left: int) -> None:
+    """With what they need in the kernel hardly any fails, and none that does not without."""
+    record = suite.load(tree.home() / "results" / "suite" / f"{name}.json")
+    assert record.findings == []
+    assert [one.variant for one in record.tested] == ["stack/before", "stack/after"]
+    for one in record.tested:
+        assert one.config == name
+        assert one.selftests > 250
+        assert len(one.selftests_not_ok) == left
+        assert (one.reports, one.smoke_failed, one.ended) == ([], [], "")
+    assert name == "selftests" or {one.stressors for one in record.tested} == {45}
