@@ -269,6 +269,8 @@ def test_kasan_sees_a_root_that_is_gone_and_nothing_else() -> None:
         assert one.config == "kasan"
         assert (one.worlds * fuzz.WORLD, one.ended) == (record.ops, "")
         assert one.smoke_checks > 100 or one.variant == wrong
+        assert one.selftests > 250
+        assert len(one.selftests_not_ok) == 29, "those that base kernels lack something for"
         freed = [line for line in one.reports if "KASAN: use-after-free" in line]
         assert bool(freed) == (one.variant == wrong), one
         assert freed or (one.smoke_failed, one.reports) == ([], [])
