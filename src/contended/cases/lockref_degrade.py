@@ -353,7 +353,7 @@ STUDY = Study(
             no_kernel=_NO_CLOCK,
             timed=(timed.change("getdent", "spin-100", "before", 64, file="time-getdent"),),
             note="Only the stressor that does little but take references can be simulated. In "
-            "virtual time getdent's processes do not meet: of an operation a tenth of a microsecond "
+            "virtual time getdent's processes hardly meet. Of an operation a tenth of a µs "
             "goes into queues for lines, so waiting at a lock has nothing to change.",
         ),
         "robot-handle": Evidence(
