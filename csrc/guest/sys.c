@@ -247,7 +247,12 @@ void pin_to(int cpu)
 
 void sleep_ms(unsigned ms)
 {
-	struct timespec t = { ms / 1000, (long)(ms % 1000) * 1000000 };
+	sleep_us(1000ull * ms);
+}
+
+void sleep_us(uint64_t us)
+{
+	struct timespec t = { (time_t)(us / 1000000), (long)(us % 1000000) * 1000 };
 
 	while (nanosleep(&t, &t) && errno == EINTR)
 		;

@@ -44,6 +44,7 @@ int online_cpu(unsigned i);
 void pin_to(int cpu);
 
 void sleep_ms(unsigned ms);
+void sleep_us(uint64_t us);
 /* How often this process has given up its CPU to wait, for whatever. */
 uint64_t voluntary_waits(void);
 /* Is this a kernel that was booted for experiments ("ct." is on its line)? */

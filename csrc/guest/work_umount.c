@@ -9,7 +9,7 @@
  * names that nobody knows beforehand, and it is counted how often the process
  * gives up its CPU to wait, for whatever. With apart=N some of N microseconds
  * pass before each, by chance: else every one begins where the one before it
- * was woken, at a timer tick.
+ * was woken, at a timer tick. The process works meanwhile, or sleeps (asleep=1).
  */
 #include "guest.h"
 
@@ -37,12 +37,14 @@ static const struct param params[] = {
 	  "1: names are drawn, and waits are counted" },
 	{ "apart", PARAM_NUMBER, "0", 0, 1000000, NULL,
 	  "microseconds at most that pass before each, by chance" },
+	{ "asleep", PARAM_NUMBER, "0", 0, 1, NULL,
+	  "1: the process sleeps for these" },
 	{ 0 },
 };
 
 static int flags;
 static uint64_t each, apart_us;
-static bool drawn;
+static bool drawn, asleep;
 static char (*names)[WORD_BYTES]; /* of each place */
 
 static const char *place(uint64_t i)
@@ -70,8 +72,10 @@ static void op(struct worker *w, uint64_t i)
 	uint64_t begin = now_ns();
 
 	if (apart_us) {
-		const uint64_t until = begin + 1000 * drawn_below((unsigned)apart_us);
+		const uint64_t us = drawn_below((unsigned)apart_us), until = begin + 1000 * us;
 
+		if (asleep)
+			sleep_us(us);
 		do
 			begin = now_ns();
 		while (begin < until);
@@ -108,6 +112,7 @@ static void run(void)
 
 	drawn = arg_number("drawn");
 	apart_us = arg_number("apart");
+	asleep = arg_number("asleep");
 	names = calloc(ops, sizeof(*names));
 	if (!names)
 		fail("no memory for %" PRIu64 " names", ops);

@@ -42,8 +42,8 @@
  * that the program forks is not followed.
  *
  * Arguments: out=FILE quantum=N (0: off) line=BYTES region=marks|all
- * watch=ADDRESS+ADDRESS+... time=A+B+... tick=ADDRESS (see clock.h) late=N (see
- * late.h) trace=N (see trace.h)
+ * watch=ADDRESS+ADDRESS+... time=A+B+... tick=ADDRESS (see clock.h) late=N or
+ * clock=guest (see late.h) trace=N (see trace.h)
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -65,7 +65,6 @@
 #include "plugin_api.h"
 
 #include "directory.h"
-#include "late.h"
 #include "pace.h"
 
 #define CT_ABI 1
@@ -96,6 +95,7 @@ static struct {
 	uint64_t watch[CT_WATCHES];
 	uint64_t tick; /* where the timer's interrupt is entered; 0: not known */
 	uint64_t late; /* how many times slower QEMU's timers are in a region */
+	bool guest;    /* they follow the region's clocks instead */
 	uint64_t trace; /* so many operations of each vCPU, step by step */
 } options;
 
@@ -156,7 +156,9 @@ static void settle(void)
 }
 
 #include "clock.h"
+#include "late.h"
 #include "trace.h"
+#include "tsc.h"
 #include "report.h"
 
 /* --- what runs with the guest --- */
@@ -252,6 +254,8 @@ static void on_block(unsigned int vcpu, void *data)
 		spent = ct_block_time(vcpu, n, pauses);
 		ct_moved(vcpu);
 	}
+	if (options.guest && !atomic_load_explicit(&pacers[vcpu].running, memory_order_relaxed))
+		ct_late_wake(vcpu);
 	if (pace.quantum)
 		ct_pace_block(&pace, &pacers[vcpu], spent);
 	leave(&vcpus[vcpu]);
@@ -288,7 +292,7 @@ static void on_begin(unsigned int vcpu, void *data)
 	if (atomic_load(&phase) == CT_ARMED)
 		ct_pace_begin(&pace);
 	if (atomic_compare_exchange_strong(&phase, &armed, CT_INSIDE))
-		ct_late(options.late);
+		ct_late(options.late, options.guest);
 	else
 		fprintf(stderr, "coherence: a region begins inside of another: ignored\n");
 }
@@ -329,7 +333,7 @@ static void on_end(unsigned int vcpu, void *data)
 	if (!atomic_compare_exchange_strong(&phase, &now, CT_FINISHED))
 		return;
 	settle();
-	ct_late(1);
+	ct_late(1, false);
 	add_region(true);
 	write_report();
 	atomic_store(&phase, CT_ARMED);
@@ -340,6 +344,8 @@ static void on_end(unsigned int vcpu, void *data)
 static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
 {
 	(void)id;
+	if (options.guest)
+		ct_late_sleep(vcpu);
 	ct_leave(&pace, &pacers[vcpu]);
 	if (ct_timing && atomic_load(&pace.on))
 		ct_arbitrate();
@@ -613,6 +619,10 @@ static int take_argument(const char *argument)
 		if (!number(value, 10, &options.late, &end) || *end || !options.late ||
 		    options.late > CT_LATE_MAX)
 			return refuse("late=%s: give 1 to %llu", value, CT_LATE_MAX);
+	} else if (!strncmp(argument, "clock=", 6)) {
+		if (strcmp(value, "guest"))
+			return refuse("clock=%s: give guest", value);
+		options.guest = true;
 	} else if (!strncmp(argument, "trace=", 6)) {
 		if (!number(value, 10, &options.trace, &end) || *end ||
 		    options.trace > CT_TRACE_MAX)
@@ -638,8 +648,8 @@ static int take_argument(const char *argument)
 		return refuse("watch: at most %d addresses", CT_WATCHES);
 	} else {
 		return refuse(
-			"unknown argument '%s'; known: out, quantum, time, tick, late, trace, line, "
-			"region, watch",
+			"unknown argument '%s'; known: out, quantum, time, tick, late, clock, trace, "
+			"line, region, watch",
 			argument);
 	}
 	return 0;
@@ -668,6 +678,14 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 		return refuse("out=FILE is missing");
 	if (ct_timing && !pace.quantum)
 		return refuse("time needs a quantum: picoseconds that a vCPU may be ahead");
+	if (options.guest && !ct_timing)
+		return refuse("clock=guest needs time=: whose clock is it to be?");
+	if (options.guest && (!options.system || options.late > 1))
+		return refuse("clock=guest is of a whole machine, and without late=");
+	if (options.guest && !ct_is_asked())
+		return refuse("clock=guest: QEMU has to load this library first (LD_PRELOAD)");
+	if (options.guest && !ct_answer_tsc())
+		return refuse("clock=guest needs an x86-64 host that may refuse itself rdtsc");
 	if (strcmp(info->target_name, "x86_64"))
 		return refuse("the marks are x86-64 instructions, but this QEMU runs %s",
 			      info->target_name);

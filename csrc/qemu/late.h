@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * late.h - QEMU's clock, slower inside of a region.
+ * late.h - QEMU's clock inside of a region: slower than the host's, or the region's own.
  *
  * A guest whose every access is watched is much slower than the host, and its
  * timers still follow the host's clock: it would spend the more of its
@@ -8,49 +8,129 @@
  *
  * QEMU asks clock_gettime(CLOCK_MONOTONIC) when a timer is due. If this library
  * is loaded before all others (LD_PRELOAD) QEMU asks the function below
- * instead. Inside of a region its clock runs at a part of its speed; it never
- * goes back. The guest's own clock is the host's time stamp counter, which
- * knows nothing of this: to the guest its interrupts are late, as they are on a
- * virtual machine that was not let run.
+ * instead. It never goes back. Inside of a region it runs
+ *
+ * - at a part of its speed (`late=`). The guest's own clock is the host's time
+ *   stamp counter, which knows nothing of this: to the guest its interrupts are
+ *   late, as they are on a virtual machine that was not let run. Or
+ * - with the slowest vCPU that runs (`clock=guest`), whose clock counts what its
+ *   instructions and lines take (clock.h). While all sleep it follows the
+ *   host's at a part of its speed, so that a host that is late to wake somebody
+ *   up is so by less. The guest's time stamp counter is then this clock (tsc.h):
+ *   timers, sleep, ticks and the work between them are in one time.
+ *
+ * From version 9.1 on QEMU has a call by which a plugin sets the time
+ * (qemu_plugin_update_ns), but its emulator of several vCPUs never fills in the
+ * function by which that is done (accel/tcg/tcg-accel-ops.c).
  *
  * Loaded as a plugin only, nobody asks it, and there are more ticks.
  *
- * Part of coherence.c.
+ * Part of coherence.c, whose variables it uses.
  */
 #pragma once
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define CT_LATE_MAX 1000000ull
+#define CT_ASLEEP 10
 
 static struct {
 	pthread_mutex_t lock;
-	uint64_t real, shown; /* nanoseconds, when the speed last changed */
-	uint64_t times;	      /* slower than the host's clock */
+	uint64_t real, shown; /* nanoseconds, at one moment */
+	uint64_t times;	      /* slower than the host's clock since then */
+	bool follows;	      /* the region's clocks */
+	uint64_t begin;	      /* what was shown when the region began */
+	uint64_t asked;	      /* how often: see ct_is_asked() */
 } late = { .lock = PTHREAD_MUTEX_INITIALIZER, .times = 1 };
-
-static uint64_t ct_shown(uint64_t real)
-{
-	return late.shown + (real - late.real) / late.times;
-}
 
 static uint64_t ct_nanoseconds(const struct timespec *at)
 {
 	return (uint64_t)at->tv_sec * 1000000000 + (uint64_t)at->tv_nsec;
 }
 
-/* From now on the clock is so many times slower than the host's. */
-static void ct_late(uint64_t times)
+static uint64_t ct_real(void)
 {
 	struct timespec now;
 
-	pthread_mutex_lock(&late.lock);
 	syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
-	late.shown = ct_shown(ct_nanoseconds(&now));
-	late.real = ct_nanoseconds(&now);
-	late.times = times;
+	return ct_nanoseconds(&now);
+}
+
+/* Picoseconds of the slowest vCPU that runs; UINT64_MAX: all sleep. */
+static uint64_t ct_slowest_running(void)
+{
+	uint64_t slowest = UINT64_MAX;
+
+	for (uint32_t i = 0; i < atomic_load(&pace.pacers); i++) {
+		const uint64_t done = atomic_load(&pacers[i].done);
+
+		if (atomic_load(&pacers[i].running) && done < slowest)
+			slowest = done;
+	}
+	return slowest;
+}
+
+/* With the lock held, and a time of after it was taken: else time would go back. */
+static uint64_t ct_shown(uint64_t real)
+{
+	const uint64_t slowest = late.follows ? ct_slowest_running() : UINT64_MAX;
+
+	if (slowest == UINT64_MAX)
+		return late.shown + (real - late.real) / late.times;
+	if (late.begin + slowest / 1000 > late.shown)
+		late.shown = late.begin + slowest / 1000;
+	late.real = real;
+	return late.shown;
+}
+
+/* From now on the clock is so many times slower than the host's, or `follows` the region's. */
+static void ct_late(uint64_t times, bool follows)
+{
+	pthread_mutex_lock(&late.lock);
+	const uint64_t real = ct_real();
+
+	late.shown = ct_shown(real);
+	late.real = real;
+	late.times = follows ? CT_ASLEEP : times;
+	late.follows = follows;
+	late.begin = late.shown;
+	pthread_mutex_unlock(&late.lock);
+}
+
+/* A vCPU goes to sleep: if it was the last, time is its own, and goes on from there. */
+static void ct_late_sleep(unsigned cpu)
+{
+	pthread_mutex_lock(&late.lock);
+	const uint64_t own = late.begin + atomic_load(&pacers[cpu].done) / 1000;
+	const uint64_t real = ct_real();
+
+	atomic_store(&pacers[cpu].running, false);
+	if (late.follows && ct_slowest_running() == UINT64_MAX) {
+		late.shown = own > late.shown ? own : late.shown;
+		late.real = real;
+	}
+	pthread_mutex_unlock(&late.lock);
+}
+
+/* A vCPU wakes up: it has slept until now. */
+static void ct_late_wake(unsigned cpu)
+{
+	pthread_mutex_lock(&late.lock);
+	const uint64_t real = ct_real();
+
+	if (late.follows) {
+		late.shown = ct_shown(real);
+		late.real = real;
+
+		const uint64_t now = (late.shown - late.begin) * 1000;
+
+		if (atomic_load(&pacers[cpu].done) < now)
+			atomic_store(&pacers[cpu].done, now);
+		ct_join(&pace, &pacers[cpu]);
+	}
 	pthread_mutex_unlock(&late.lock);
 }
 
@@ -59,8 +139,9 @@ QEMU_PLUGIN_EXPORT int clock_gettime(clockid_t id, struct timespec *at)
 {
 	uint64_t now;
 
-	/* In the lock: a time from before the speed changed would be taken for a later one. */
 	pthread_mutex_lock(&late.lock);
+	late.asked++;
+
 	const long failed = syscall(SYS_clock_gettime, id, at);
 
 	if (!failed && id == CLOCK_MONOTONIC) {
@@ -70,4 +151,16 @@ QEMU_PLUGIN_EXPORT int clock_gettime(clockid_t id, struct timespec *at)
 	}
 	pthread_mutex_unlock(&late.lock);
 	return (int)failed;
+}
+
+/* Is it this function that QEMU asks, or libc's, since nobody loaded this library first? */
+static bool ct_is_asked(void)
+{
+	void *found = dlsym(RTLD_DEFAULT, "clock_gettime");
+	const uint64_t before = late.asked;
+	int (*ask)(clockid_t, struct timespec *);
+	struct timespec now;
+
+	memcpy(&ask, &found, sizeof(ask));
+	return found && !ask(CLOCK_MONOTONIC, &now) && late.asked > before;
 }

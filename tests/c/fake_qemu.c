@@ -11,7 +11,8 @@
  *       idle CPU                the vCPU halts
  *       iret CPU PC             it returns from an interrupt
  *       nap CPU                 20 ms; prints how long it was, in nanoseconds, by
- *                               the host's clock and by what the plugin makes of it
+ *                               the host's clock, by what the plugin makes of it, and
+ *                               by the time stamp counter
  *   fake_qemu random VCPUS OPS LINES ARGUMENT...   a thread for each vCPU loads
  *       and stores at random, all at once
  *   fake_qemu turns VCPUS OPS ARGUMENT...   the threads take turns to increment
@@ -262,13 +263,14 @@ static uint64_t now_ns(bool host)
 
 static void nap(void)
 {
-	const uint64_t host = now_ns(true), shown = now_ns(false);
+	const uint64_t host = now_ns(true), shown = now_ns(false), counter = __rdtsc();
 
 	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 
-	const uint64_t shown_after = now_ns(false);
+	const uint64_t counted = __rdtsc() - counter, shown_after = now_ns(false);
 
-	printf("%" PRIu64 " %" PRIu64 "\n", now_ns(true) - host, shown_after - shown);
+	printf("%" PRIu64 " %" PRIu64 " %" PRIu64 "\n", now_ns(true) - host, shown_after - shown,
+	       counted);
 }
 
 static int play(void)

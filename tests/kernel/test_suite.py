@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 
 from contended import cli, tree
-from contended.kernel import fuzz, selftests, stressors, suite, variants
+from contended.kernel import boot, fuzz, races, selftests, stressors, suite, variants
+from contended.kernel.boot import GuestReport
+from contended.kernel.build import Kernel
 from contended.kernel.fuzz import Heard
 from contended.kernel.observe import Said
+from contended.kernel.qemu import Boot
+from contended.kernel.vm import GuestHang
 
 pytest_plugins = ("labfixtures",)
 
@@ -169,6 +173,33 @@ def test_what_fails_on_both_kernels_is_no_finding() -> None:
     ):
         (found,) = suite.compared(one, other)
         assert (found.kind, found.what) == ("selftest", what)
+
+
+def test_a_load_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = Path("bzImage")
+    stock = Kernel("x", "before", races.CONFIG, "", where, where, "", "6.1", "")
+    race = "BUG: KCSAN: data-race in a / b"
+
+    def boots(asked: Boot) -> GuestReport:
+        if asked.args["run"] == "lazy-busy":
+            raise GuestHang("not done at the deadline", f"[ 1.0] {race}")
+        checks = [{"name": name, "ok": name != suite.LOG} for name in ("one", suite.LOG)]
+        return GuestReport(
+            hello={}, results=[], checks=checks, dmesg="", console="", boot_s=1, wall_s=1
+        )
+
+    monkeypatch.setattr(boot, "boot", boots)
+    found = suite.loaded(stock, "", suite.loads_of(races.CONFIG, 1))
+    assert found.checks == 2
+    assert list(found.failed) == ["lazy: hang: not done at the deadline"]
+    assert found.complaints == [race] * races.TIMES
+    one = replace(a_kernel("x/after", 5), smoke_failed=list(found.failed))
+    (finding,) = suite.compared(a_kernel("x/before", 5), one)
+    assert finding.what.startswith("lazy: hang")
+
+
+def test_the_check_of_the_log_has_the_smoke_sets_name() -> None:
+    assert f'"{suite.LOG}"' in (tree.home() / "csrc" / "guest" / "smoke.c").read_text()
 
 
 def test_a_stressor_that_fails_on_one_kernel_is_a_finding() -> None:

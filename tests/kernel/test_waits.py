@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from contended import cli, stats
-from contended.cases.umount_grace_period import CONFIGURED
+from contended.cases.umount_grace_period import CONFIGURED, ROW
 from contended.errors import ContendedError
-from contended.kernel import build, make, source, variants, waits
+from contended.kernel import boot, build, clock, make, qemu, source, variants, waits
+from contended.kernel.run import emulated
 from contended.show import lesson
+from contended.simulate import machines
 
 pytest_plugins = ("labfixtures",)
 
@@ -53,12 +55,14 @@ def test_a_real_time_kernel_waits_for_as_many_ticks() -> None:
     new = {each.run for each in seen.results}
     assert new == {"rt", "rt-nocbs"}
     assert new == set(waits.counting(case, seen.source)) - set(waits.counting(case, "6.1"))
-    middle = stats.median(waits.recorded(SLUG).ms("hz-1000", "before", "lazy"))
-    ms = seen.ms("rt", "before", "lazy")
-    assert len(ms) >= 10
-    assert 0.5 * middle < min(ms)
-    assert max(ms) < 2 * middle
-    assert max(seen.ms("rt-nocbs", "before", "lazy")) < min(ms)
+    several = waits.recorded(SLUG, "waits-several")
+    for cpus, of, boots in ((1, waits.recorded(SLUG), 10), (4, several, 3), (16, several, 3)):
+        middle = stats.median(of.ms("hz-1000", "before", "lazy", cpus))
+        ms = seen.ms("rt", "before", "lazy", cpus)
+        assert len(ms) >= boots
+        assert 0.5 * middle < min(ms)
+        assert max(ms) < 2 * middle
+        assert max(seen.ms("rt-nocbs", "before", "lazy", cpus)) < min(ms)
 
 
 @pytest.mark.check
@@ -69,10 +73,76 @@ def test_guest_time_is_as_recorded() -> None:
     kept = waits.recorded(SLUG)
     for variant in case.pick(BOTH):
         for run in case.pick_runs(("hz-100", "hz-100-expedited")):
-            seen = waits._waited(build.build(variant, run.config, tree), variant, run, 1)
+            seen = waits.waited(build.build(variant, run.config, tree), variant, run, 1)
             for one in seen:
                 ms = kept.ms(run.name, variant.name, one.label)
                 assert one.mean_ns / 1e6 == pytest.approx(stats.median(ms), rel=0.25)
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
+def test_several_cpus_wait_longer_and_one_as_long_by_either_clock(
+    tmp_path: Path,
+) -> None:
+    """A known answer: on one CPU the plugin's clock and QEMU's -icount are two ways to one time."""
+    case, tree, box = variants.load(SLUG), source.find(), machines.get("2x20-smt")
+    before, run = case.variants["before"], case.runs["hz-100"]
+    kernel = build.build(before, run.config, tree)
+    kept = waits.recorded(SLUG)
+    several = waits.recorded(SLUG, "waits-several")
+    for one in waits.waited(kernel, before, run, 1, 4, box):
+        ms = several.ms(run.name, before.name, one.label, 4)
+        assert one.mean_ns / 1e6 == pytest.approx(stats.median(ms), rel=0.25)
+        assert (one.cpus, one.machine) == (4, box.name)
+        assert one.escaped < clock.DOUBT
+    asked = waits.of_several(emulated(kernel, run), 1, box, 1, tmp_path / "profile.json")
+    for result in boot.boot(asked).results:
+        ms = kept.ms(run.name, before.name, result["label"])
+        assert result["latency_ns"]["mean"] / 1e6 == pytest.approx(stats.median(ms), rel=0.25)
+
+
+def test_who_is_not_alone_waits_longer() -> None:
+    """From one CPU to four the wait grows, from four to 64 hardly."""
+    alone, several = waits.recorded(SLUG), waits.recorded(SLUG, "waits-several")
+    assert {one.cpus for one in several.results} == {2, 4, 16, 64}
+    for run in CONFIGURED:
+        one = stats.median(alone.ms(run, "before", "lazy"))
+        four = stats.median(several.ms(run, "before", "lazy", 4))
+        assert 1.4 * one < four < 3 * one
+        for cpus in (4, 16, 64):
+            ms = several.ms(run, "before", "lazy", cpus)
+            assert len(ms) >= 3
+            assert 0.7 < stats.median(ms) / four < 1.5
+            assert max(several.ms(run, "queue-rcu-work", "lazy", cpus)) < 0.1
+    assert max(one.escaped for one in several.results) < clock.DOUBT
+
+
+def test_idle_cpus_are_looked_at_late_and_busy_ones_need_no_look() -> None:
+    looks = waits.recorded(SLUG, "waits-look")
+    for label in ("plain", "lazy"):
+        usual, sooner, later, busy = (
+            looks.ms(run, "before", label, 4) for run in ("hz-1000", "look-1", "look-9", "busy")
+        )
+        assert min(map(len, (usual, sooner, later, busy))) >= 10
+        assert max(*sooner, *busy) < min(usual)
+        assert max(usual) < min(later)
+
+
+def test_a_guest_that_keeps_its_own_time_has_a_counter_of_nanoseconds(tmp_path: Path) -> None:
+    case = variants.load(SLUG)
+    place = tmp_path / "x"
+    kernel = build.Kernel("x", "before", "base", "", place, place, "", "6.1.1", "")
+    asked = replace(emulated(kernel, case.runs["hz-100"]), vcpus=4, icount=False)
+    line = qemu.command_line(replace(asked, guest_clock=True))
+    assert "tsc_early_khz=1000000 " in line
+    assert "isolcpus" not in line
+    assert "isolcpus" in qemu.command_line(asked)
+
+
+def test_umounts_in_a_row_take_longer_on_four_cpus() -> None:
+    row = waits.recorded(SLUG, "waits-row")
+    for run in ROW:
+        assert min(row.ms(run, "before", "plain", 4)) > max(row.ms(run, "before", "plain", 1))
 
 
 def test_a_table_has_a_row_for_each_run_and_a_range_of_its_boots() -> None:
@@ -85,6 +155,10 @@ def test_a_table_has_a_row_for_each_run_and_a_range_of_its_boots() -> None:
     table = found.table("", [("umount -l", "before", "lazy"), ("umount", "before", "plain")])
     assert list(table.rows) == [("x", "1 to 2", "-")]
     assert "1 to 2 ms" in str(found)
+    more = replace(found, results=(*changed, replace(kept, cpus=4, mean_ns=5 * 10**6)))
+    table = more.table("", [("umount -l", "before", "lazy")])
+    assert list(table.rows) == [("x", "1", "1 to 2"), ("x", "4", "5")]
+    assert table.head[:2] == ("run", "CPUs")
 
 
 @pytest.mark.parametrize(
@@ -96,6 +170,9 @@ def test_a_table_has_a_row_for_each_run_and_a_range_of_its_boots() -> None:
         ([SLUG, "--runs", "x"], "has no run 'x'"),
         ([SLUG, "--variants", "x"], "has no variant 'x'"),
         ([SLUG, "--boots", "0"], "--boots"),
+        ([SLUG, "--cpus", "81"], "--cpus"),
+        ([SLUG, "--cpus", "0"], "--cpus"),
+        ([SLUG, "--machine", "x"], "no machine 'x'"),
         ([SLUG, "--json", "/nowhere/x"], "there is no folder /nowhere"),
     ],
 )

@@ -303,6 +303,65 @@ def test_timers_are_late_inside_of_a_region(fake: Path, tmp_path: Path) -> None:
     assert 20e6 <= after[1] <= after[0]
 
 
+def test_a_guest_lives_in_the_time_of_its_cpus(fake: Path, tmp_path: Path) -> None:
+    """The clock and the counter stand while a CPU is at work, and run slower while it sleeps."""
+    command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "clock=guest"]
+    events = "nap 0\nbegin 0\nblock 0 500 4\nnap 0\nidle 0\nnap 0\nblock 0 500 4\nend 0\nnap 0"
+    run = subprocess.run(
+        [*command, machine()], input=events, text=True, capture_output=True, timeout=20
+    )
+    assert not run.returncode, run.stderr
+    before, at_work, asleep, after = (
+        [int(ns) for ns in line.split()] for line in run.stdout.splitlines()
+    )
+    for outside in (before, after):
+        assert 20e6 <= outside[2] <= outside[1] <= outside[0]
+    assert at_work[1:] == [0, 0]
+    assert 20e6 / 10 - 1 <= asleep[2] <= asleep[1] <= asleep[0] / 10 + 1
+
+
+def test_a_guests_time_is_the_slowest_ones(fake: Path, tmp_path: Path) -> None:
+    """Who sleeps does not hold it up, and wakes up no earlier than it is; nap prints intervals."""
+    out = tmp_path / "report.json"
+    command = [str(fake), "trace", "2", "system", f"out={out}", "clock=guest", "quantum=1000000000"]
+    one, other = "block 0 500 4\n", "block 1 500 4\n"
+    events = f"begin 0\n{one}{other}idle 0\nidle 1\nnap 0\n{one}op 0\n{other}op 1\nnap 0\nend 0"
+    run = subprocess.run(
+        [*command, machine()], input=events, text=True, capture_output=True, timeout=20
+    )
+    assert not run.returncode, run.stderr
+    asleep, at_work = ([int(ns) for ns in line.split()] for line in run.stdout.splitlines())
+    assert asleep[1] >= 20e6 / 10 - 1
+    assert at_work[1] == 0
+    (region,) = plugin.parse(out.read_bytes()).regions
+    woken = [cpu.clock.done[0] / 1000 for cpu in region.cpus if cpu.clock and cpu.clock.done]
+    assert len(woken) == 2
+    assert all(asleep[1] <= ns <= asleep[0] for ns in woken)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["clock=host"], "clock=host: give guest"),
+        (["clock=guest", "late=2"], "without late="),
+    ],
+)
+def test_a_clock_that_cannot_be_is_refused(
+    fake: Path, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", machine(), *arguments]
+    run = subprocess.run(command, input="", text=True, capture_output=True, check=False, timeout=20)
+    assert run.returncode != 0
+    assert says in run.stderr
+
+
+def test_a_guests_clock_is_of_a_machine(fake: Path, tmp_path: Path) -> None:
+    command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "clock=guest"]
+    run = subprocess.run(command, input="", text=True, capture_output=True, check=False, timeout=20)
+    assert run.returncode != 0
+    assert "clock=guest needs time=" in run.stderr
+
+
 def test_time_needs_a_window(fake: Path, tmp_path: Path) -> None:
     command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "quantum=0", machine()]
     run = subprocess.run(command, input="", text=True, capture_output=True, check=False, timeout=20)

@@ -100,14 +100,18 @@ def fill(parser: argparse.ArgumentParser) -> None:
     curve = "draw them, with the simulated and the published ones: .svg, .png or .pdf"
     add("--plot", type=Path, metavar="FILE", help=curve)
     add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
-    about = """Boot a case's kernels with QEMU counting instructions for time, so that ticks, sleep
-        and grace periods are in the guest's own time: one configuration after another, as its
-        runs with icount name them. Builds what is missing."""
+    about = """Boot a case's kernels so that ticks, sleep and grace periods are in the guest's own
+        time: one configuration after another, as its runs with icount name them. With one CPU
+        QEMU counts instructions for time, with several the plugin keeps the time of a machine's.
+        Builds what is missing."""
     add = command("waits", _waits, "how long a system call waits, by the kernel's config", about)
     add("slug", metavar="SLUG")
     add("--variants", type=commandline.names, metavar="A,B", help="default: before,after")
     add("--runs", type=commandline.names, metavar="NAME,NAME", help="default: all with icount")
     add("--boots", type=int, default=1, metavar="K", help="boots of each; default: 1")
+    of = "of the guest; default: 1"
+    add("--cpus", type=commandline.counts, default=(1,), metavar="N,N", help=of)
+    add("--machine", default=clock.MACHINE, metavar="NAME", help=known)
     add("--json", type=Path, metavar="FILE|-", help="write the waits as JSON")
     add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)
     about = """Boot a case's kernels under the profiler, and show one operation step by step: its
@@ -281,7 +285,7 @@ def _time(args: argparse.Namespace) -> None:
 
 def _waits(args: argparse.Namespace) -> None:
     commandline.check_writable(args.json)
-    chosen = options(args, "runs", "boots")
+    chosen = options(args, "runs", "boots", "cpus", "machine")
     with commandline.lines() as progress:
         found = waits.waits(
             args.slug,

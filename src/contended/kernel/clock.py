@@ -192,13 +192,18 @@ def draws(box: MachineModel, boots: int) -> list[dict[str, float]]:
     return [costs(box, each) for each in drawn]
 
 
-def settings(box: MachineModel, seed: int, at: Mapping[str, float] | None = None) -> str:
-    """The plugin's `time=`: costs in picoseconds and thousandths, by default the machine's own."""
+def settings(
+    box: MachineModel, seed: int, at: Mapping[str, float] | None = None, first: int = 1
+) -> str:
+    """The plugin's `time=`: costs in picoseconds and thousandths, by default the machine's own.
+
+    The guest's CPU `first` is the machine's first: those before it are beside the machine.
+    """
     c = at or costs(box)
     ps = [round(1000 * c[name]) for name in ("instruction", *_OF_MACHINES)]
     fields = [*ps, CHANCE, round(c["take"]), round(1000 * c["smt"])]
     shape = box.sockets, box.cores, box.groups, box.threads
-    return "+".join(map(str, [*fields, *shape, 1, seed]))
+    return "+".join(map(str, [*fields, *shape, first, seed]))
 
 
 def time(

@@ -37,7 +37,7 @@ CMDLINE = (
 )
 #: Of memory; a kernel that keeps a map of it, and what was freed, needs more.
 MEMORY_MB = {**dict.fromkeys(CONFIGS, 1024), "kasan": 2048}
-ICOUNT_KHZ = 1_000_000  # what QEMU calls a second, in instructions, with -icount shift=0
+GUEST_KHZ = 1_000_000  # of a counter of nanoseconds, as csrc/qemu/tsc.h's and that of -icount are
 _RDTSC = bytes.fromhex("0f31 48c1e220 4809d0 c3")  # rdtsc; shl rdx, 32; or rax, rdx; ret
 
 Accel = Literal["auto", "tcg", "kvm"]
@@ -65,6 +65,7 @@ class Boot:
     deadline_s: float = 120  #: From the start to the guest's last line.
     plugin: str | None = None  #: The value of QEMU's -plugin option.
     preload: Path | None = None  #: A library that QEMU loads before all others.
+    guest_clock: bool = False  #: The guest's counter is the plugin's; no CPU is kept apart.
     hold: bool = False  #: The guest waits for a byte before its last line.
     initrd: Path | None = None  #: Another world than the lab's guest.
 
@@ -127,7 +128,7 @@ def tsc_khz() -> int | None:
 def command_line(boot: Boot) -> str:
     """What the kernel is told, beginning with the lab's standard."""
     parts = [CMDLINE]
-    if khz := ICOUNT_KHZ if boot.icount else tsc_khz():
+    if khz := GUEST_KHZ if boot.icount or boot.guest_clock else tsc_khz():
         # Both would be calibrated against an emulated timer chip.
         hz = make.hz(boot.kernel.config, boot.kernel.version)
         parts.append(f"tsc_early_khz={khz} lpj={khz * 1000 // hz}")
@@ -135,7 +136,7 @@ def command_line(boot: Boot) -> str:
         # The local APIC's timer would be calibrated for a tenth of a guest's second, during which
         # nothing but the counter is looked at: half a minute, where instructions are counted.
         parts.append("nolapic_timer")
-    if boot.vcpus > 1:
+    if boot.vcpus > 1 and not boot.guest_clock:
         others = f"1-{boot.vcpus - 1}"
         nohz = f"nohz_full={others} isolcpus=nohz," if boot.tickless else "isolcpus="
         parts.append(f"{nohz}domain,managed_irq,{others} rcu_nocbs={others}")

@@ -12,14 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from contended.kernel import boot, patchfile, run
-from contended.kernel.build import Kernel
-from contended.kernel.qemu import Boot
+from contended.kernel import patchfile, run
 from contended.kernel.variants import GuestRun, Variant
-from contended.kernel.vm import GuestTrouble
 
 CONFIG = "kcsan"
-TIMES = 5  #: That each load is run.
+TIMES = 5  #: That each load is run, at least.
 MORE = 4  #: Times that all of that is done again on the reference, for a race that it did not show.
 #: What several processors do at once: the bugs' own calls, and those of chapter 11.
 LOADS = (
@@ -33,7 +30,11 @@ LOADS = (
 _REPORT = re.compile(
     r"BUG: KCSAN: (?:data-race|assert: race) in (?P<one>\w\S*)(?: / (?P<two>\S+))?"
 )
-_DEFINED = re.compile(r"^\+?[A-Za-z_][^;=\n]*?\b(?P<name>\w+)\([^;]*$", re.M)
+_DEFINED = re.compile(r"^\+?[A-Za-z_][^;=\n]*?\b(?P<name>\w+)\([^;\n]*$", re.M)
+_SYSCALL = re.compile(r"^\+?(?:COMPAT_)?SYSCALL_DEFINE\d\((?P<name>\w+)", re.M)
+_PARTS = tuple(
+    f"__{part}_{kind}sys_" for kind in ("", "compat_") for part in ("do", "se", "x64", "ia32")
+)
 
 
 def split(reports: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -62,7 +63,10 @@ def changed(variant: Variant, tree: Path) -> frozenset[str] | None:
         file = tree / change.old
         old = file.read_text(errors="replace") if change.old and file.is_file() else ""
         new = "\n".join(line for hunk in change.hunks for line in hunk.lines)
-        found |= {match["name"] for text in (old, new) for match in _DEFINED.finditer(text)}
+        for text in (old, new):
+            found |= {match["name"] for match in _DEFINED.finditer(text)}
+            calls = [match["name"] for match in _SYSCALL.finditer(text)]
+            found |= {part + call for part in _PARTS for call in calls}
     return frozenset(found)
 
 
@@ -79,22 +83,3 @@ def unseen(races: Sequence[str], again: Callable[[], Iterable[str]]) -> list[str
             seen = set(again())
             left = [race for race in left if race not in seen]
     return left
-
-
-def consoles(kernel: Kernel, cmdline: str = "") -> str:
-    """What a kernel says while its processors do each load; how a load ends is not looked at."""
-    said = []
-    for load in LOADS * TIMES:
-        asked = Boot(
-            kernel=kernel,
-            vcpus=load.vcpus,
-            args=load.told(),
-            cmdline=cmdline,
-            accel="tcg",
-            deadline_s=run.DEADLINE_S[kernel.config],
-        )
-        try:
-            said.append(boot.boot(asked).console)
-        except GuestTrouble as trouble:
-            said.append(trouble.console)
-    return "".join(said)

@@ -162,8 +162,9 @@ def carry_out(
         for variant, run in what.boots:
             if progress:
                 progress(f"boot {variant.name}: {run.name}", len(records), planned)
-            asked = _boot(what.case, variant, run, kernels[variant.name, run.config], vcpus, accel)
-            report, record, why = _turn(asked, variant, run, repeat)
+            kernel = kernels[variant.name, run.config]
+            booted = _boot(what.case, variant, run, kernel, vcpus, accel)
+            report, record, why = _turn(booted, variant, run, repeat)
             # What is forced by a single run, such as counting instructions, is not the choice.
             if not (run.icount or run.profile):
                 used, note = record.accel, why
@@ -213,23 +214,30 @@ def provenance() -> Callable[[KernelSource, str, str], KernelProvenance]:
     return ended
 
 
+def emulated(kernel: Kernel, run: GuestRun, cmdline: str = "") -> Boot:
+    """The boot of a run on an emulated machine; `cmdline` is the variant's."""
+    return Boot(
+        kernel=kernel,
+        vcpus=run.vcpus,
+        args=run.told(),
+        cmdline=" ".join(filter(None, (cmdline, run.cmdline))),
+        accel="tcg",
+        icount=run.icount,
+        deadline_s=DEADLINE_S[kernel.config],
+    )
+
+
 def _boot(
     case: KernelCase, variant: Variant, run: GuestRun, kernel: Kernel, vcpus: int, accel: Accel
 ) -> Boot:
-    args = run.told()
+    plain = emulated(kernel, run, variant.cmdline)
+    args = dict(plain.args)
     if run.calls:
         args["calls"] = ",".join(run.calls)
     if any(o.run == run.name and o.metric == "dmesg" for o in case.outcomes):
         args["dmesg"] = "1"
-    return Boot(
-        kernel=kernel,
-        vcpus=1 if run.config == "up" else run.vcpus or (c2c.VCPUS if run.profile else vcpus),
-        args=args,
-        cmdline=" ".join(filter(None, (variant.cmdline, run.cmdline))),
-        accel=accel,
-        icount=run.icount,
-        deadline_s=DEADLINE_S[run.config],
-    )
+    vcpus = 1 if run.config == "up" else run.vcpus or (c2c.VCPUS if run.profile else vcpus)
+    return replace(plain, args=args, vcpus=vcpus, accel=accel)
 
 
 def _turn(

@@ -9,7 +9,7 @@ kernels with KASAN as well, and on kernels with KCSAN for data races (`contended
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,10 +33,9 @@ from contended.kernel import (
 from contended.kernel.build import Kernel
 from contended.kernel.fuzz import Difference, Heard
 from contended.kernel.make import Progress
-from contended.kernel.qemu import Boot
 from contended.kernel.record import KernelInfo, KernelProvenance
 from contended.kernel.selftests import Ran
-from contended.kernel.variants import Config, Variant
+from contended.kernel.variants import Config, GuestRun, Variant
 from contended.kernel.vm import GuestTrouble
 from contended.records import Record
 from contended.show.table import columns
@@ -58,9 +57,8 @@ class Tested:
     config: str
     build_id: str
     smoke_checks: int
-    smoke_failed: list[
-        str
-    ]  #: Names of the smoke set's checks; one that all lack is the boot itself.
+    #: Names of the smoke set's checks, and how a boot went wrong if one did.
+    smoke_failed: list[str]
     worlds: int  #: Of the fuzzer, that it got through.
     done: dict[str, int]  #: Random operations that succeeded, by family.
     reports: list[str]  #: The kernel's complaints but races, each once, without addresses.
@@ -70,6 +68,15 @@ class Tested:
     stressors: int = 0  #: Of stress-ng; 0 if they were not asked for.
     stressors_not_ok: list[str] = field(default_factory=list)
     races: list[str] = field(default_factory=list)  #: With KCSAN; Linux has some of its own.
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What boots of the smoke set and other loads gave."""
+
+    checks: int = 0
+    failed: dict[str, None] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +165,8 @@ def suite(
             heard = hear(0, ops // fuzz.WORLD, None)
             own = selftests.ran(kernel, origin, variant.cmdline)
             beaten = stressors.ran(kernel, variant.cmdline) if stress else Ran({}, "")
-            one = _tested(variant, config, kernel, repeats, heard, own, beaten)
+            loads = loads_of(config, repeats)
+            one = _tested(variant, config, kernel, loads, heard, own, beaten)
             tested.append(one)
             if first is None:
                 first = one, hear, heard
@@ -168,7 +176,9 @@ def suite(
             if config == races.CONFIG:
                 touched = races.changed(variant, origin.tree)
                 new = [race for race in one.races if race not in first[0].races]
-                again = partial(_complaints, kernels[str(chosen[0]), config], chosen[0].cmdline)
+                stock = kernels[str(chosen[0]), config]
+                say = partial(tell, f"{chosen[0]} again, for a race", len(tested), len(kernels))
+                again = partial(_again, stock, chosen[0].cmdline, loads, say)
                 new = races.unseen(races.of_files(new, touched), again)
                 findings += [_finding(one, "race", race) for race in new]
             if difference := fuzz.compare(seed, first[1], hear, first[2], heard):
@@ -230,46 +240,57 @@ def said(difference: Difference) -> str:
     return f"{where} is {difference.reference!r} on the reference and {difference.seen!r} here"
 
 
+def loads_of(config: str, repeats: int) -> tuple[GuestRun, ...]:
+    """What is booted: the smoke set; for races also what has several processors at work."""
+    if config == races.CONFIG:
+        return races.LOADS * max(repeats, races.TIMES)
+    return (run.SMOKE,) * repeats
+
+
+def loaded(kernel: Kernel, cmdline: str, loads: Sequence[GuestRun]) -> Loaded:
+    """Boot a kernel with each load; one that hangs or panics is among what failed."""
+    found = Loaded()
+    for load in loads:
+        asked = run.emulated(kernel, load, cmdline)
+        try:
+            report = boot.boot(replace(asked, deadline_s=2 * asked.deadline_s))
+            console = report.console
+            found.checks = max(found.checks, len(report.checks))
+            found.failed |= {str(one["name"]): None for one in report.checks if not one["ok"]}
+            if kernel.config == races.CONFIG:  # what the log says is in the reports, or a race
+                found.failed.pop(LOG, None)
+        except GuestTrouble as trouble:
+            console = trouble.console
+            found.failed[f"{load.name}: {trouble.kind}: {trouble}"] = None
+        found.complaints += reports(console)
+    return found
+
+
+def _again(
+    kernel: Kernel, cmdline: str, loads: Sequence[GuestRun], say: Callable[[], None]
+) -> list[str]:
+    say()
+    return loaded(kernel, cmdline, loads).complaints
+
+
 def _tested(
     variant: Variant,
     config: str,
     kernel: Kernel,
-    repeats: int,
+    loads: Sequence[GuestRun],
     heard: Heard,
     own: Ran,
     beaten: Ran,
 ) -> Tested:
-    checks, failed = 0, dict[str, None]()
-    complaints = reports(heard.console + own.console + beaten.console)
-    if config == races.CONFIG:
-        complaints += _complaints(kernel, variant.cmdline)
-    asked = Boot(
-        kernel=kernel,
-        vcpus=run.SMOKE.vcpus,
-        args=run.SMOKE.told(),
-        cmdline=variant.cmdline,
-        accel="tcg",
-        deadline_s=2 * run.DEADLINE_S[config],
-    )
-    for _ in range(repeats):
-        try:
-            report = boot.boot(asked)
-            console = report.console
-            checks = len(report.checks)
-            failed |= {str(one["name"]): None for one in report.checks if not one["ok"]}
-            if config == races.CONFIG:  # what the log says is in the reports, or a race
-                failed.pop(LOG, None)
-        except GuestTrouble as trouble:
-            console = trouble.console
-            failed[f"{trouble.kind}: {trouble}"] = None
-        complaints += reports(console)
+    booted = loaded(kernel, variant.cmdline, loads)
+    complaints = reports(heard.console + own.console + beaten.console) + booted.complaints
     others, data_races = races.split(dict.fromkeys(complaints))
     return Tested(
         variant=str(variant),
         config=config,
         build_id=kernel.build_id,
-        smoke_checks=checks,
-        smoke_failed=list(failed),
+        smoke_checks=booted.checks,
+        smoke_failed=list(booted.failed),
         worlds=len(heard.worlds),
         done=dict(heard.done),
         reports=others,
@@ -280,11 +301,6 @@ def _tested(
         stressors=len(beaten.results),
         stressors_not_ok=beaten.not_ok,
     )
-
-
-def _complaints(kernel: Kernel, cmdline: str) -> list[str]:
-    """What a kernel reports while its processors do at once what races are looked for in."""
-    return reports(races.consoles(kernel, cmdline))
 
 
 def _finding(one: Tested, kind: str, what: str, difference: Difference | None = None) -> Finding:

@@ -119,6 +119,7 @@ def option(
     time: str = "",
     tick: int = 0,
     late: int = 1,
+    guest: bool = False,
     trace: int = 0,
 ) -> str:
     """The value of QEMU's `-plugin` option, for a report that goes to `out`.
@@ -127,8 +128,9 @@ def option(
     has the addresses of instructions whose executions are counted. Else it is a UsageError.
 
     With a machine's `time`, `tick` is where the timer's interrupt is entered, and timers are `late`
-    times slower (of a QEMU that loaded the library first: `csrc/qemu/late.h`). Of each vCPU so many
-    operations are kept step by step, `trace`.
+    times slower (of a QEMU that loaded the library first: `csrc/qemu/late.h`), or with `guest` the
+    guest's timers and its counter are of that time. Of each vCPU so many operations are kept step
+    by step, `trace`.
     """
     if quantum and not 10 <= quantum <= 10**9:
         raise UsageError(f"a quantum of {quantum} instructions: give 10 to 1000000000, or 0 (off)")
@@ -136,7 +138,7 @@ def option(
         raise UsageError(f"{len(watch)} watched addresses: at most {MAX_WATCHES}")
     parts = [_escape(library), f"out={_escape(out)}", f"quantum={quantum}", f"line={LINE}"]
     if time:
-        parts += [f"time={time}", f"tick={tick:#x}", f"late={late}"]
+        parts += [f"time={time}", f"tick={tick:#x}", "clock=guest" if guest else f"late={late}"]
     if trace:
         parts.append(f"trace={trace}")
     if watch:
