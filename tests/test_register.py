@@ -135,7 +135,8 @@ def test_what_may_as_well_have_been_published() -> None:
     lazy = register.get("umount-grace-period").figure("lazy-umount")
     assert lazy.value("before").spread == pytest.approx((39.01, 49.43)), "the stated one"
     assert stat.value("before").spread == (5038006, 5038006), "a point"
-    assert all(f.runs == 10 for f in register.get("umount-grace-period").published)
+    reported = register.get("umount-grace-period").published
+    assert all(f.runs == 10 for f in reported if f.id != "umounts-in-a-row")
 
 
 def test_figures_that_contradict_their_source_say_how() -> None:

@@ -186,7 +186,7 @@ def timed_board(
     (home / "docs").mkdir(parents=True)
     (home / "docs" / "references.bib").symlink_to(root / "docs" / "references.bib")
     (home / "csrc").symlink_to(root / "csrc")
-    other = shutil.ignore_patterns("time*.json", "waits.json")
+    other = shutil.ignore_patterns("time*.json", "waits*.json")
     shutil.copytree(root / "results", home / "results", ignore=other)
     for slug, found in regions.items():
         text = json.dumps({"case": slug, "run": "lines", "results": found})
@@ -295,16 +295,26 @@ def test_changes_and_waits_in_guest_time_are_read(
     assert seen["getdent"].source == "results/some-case/time-x.json"
     kinds = ("a", "lazy", 4e6), ("b", "lazy", 25e6), ("c", "lazy", 1), ("a", "plain", 1)
     waits = [
-        {**region("before", 1, 1, 0), "run": run, "label": label, "mean_ns": ns, "clock": "guest"}
+        {**region("before", 4, 1, 0), "run": run, "label": label, "mean_ns": ns, "clock": "guest"}
         for run, label, ns in kinds
     ]
-    (place / "waits.json").write_text(json.dumps({"results": waits}))
-    probe = timed.waits("before", "before", "lazy", ("a", "b"), rest_ms=3.0)
+    text = json.dumps({"results": waits})
+    for file in ("waits-several", "waits-row"):
+        (place / f"{file}.json").write_text(text)
+    probe = timed.waits("before", "before", "lazy", ("a", "b"), (4,), rest_ms=3.0)
     (read,) = timed.load("some-case", [probe]).values()
     assert (read.values, read.guesses, read.clock) == ((7.0, 28.0), (), "guest")
     # of another variant there is nothing, and a configuration that is missing is a range's end
     for variant, runs in (("after", ("a",)), ("before", ("a", "d"))):
-        assert timed.load("some-case", [timed.waits("x", variant, "lazy", runs, rest_ms=0)]) == {}
+        assert timed.load("some-case", [timed.waits("x", variant, "lazy", runs, (4,))]) == {}
+    # nor is there without one of the numbers of CPUs; with each, a run is compared with itself
+    assert timed.load("some-case", [timed.waits("x", "before", "lazy", ("a", "b"), (1, 4))]) == {}
+    ratio = timed.more_cpus("4/1", "before", "lazy", ("b",), (4, 1), file="waits-row")
+    assert timed.load("some-case", [ratio]) == {}
+    waits += [{**waits[1], "cpus": 1, "mean_ns": 10e6}]
+    (place / "waits-row.json").write_text(json.dumps({"results": waits}))
+    (read,) = timed.load("some-case", [ratio]).values()
+    assert (read.values, read.guesses) == ((2.5,), (1.0,))
 
 
 def test_a_size_that_was_not_timed_is_no_evidence(

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from operator import itemgetter
 from typing import Any
 
@@ -137,23 +138,56 @@ def change(of: str, top: str, base: str, cpus: int, *, file: str = DRAWN) -> Tim
 
 
 def waits(
-    of: str, variant: str, label: str, runs: Sequence[str], *, rest_ms: float, file: str = "waits"
+    of: str,
+    variant: str,
+    label: str,
+    runs: Sequence[str],
+    cpus: Sequence[int],
+    *,
+    rest_ms: float = 0.0,
+    file: str = "waits-several",
 ) -> Time:
     """The mean wait of each boot of all these runs, milliseconds, in the guest's own time.
 
     `rest_ms` is what else is in the published value; the record is of `contended kernel waits`. The
-    range is that over the runs' configurations: without one of them there is none.
+    range is that over the runs' configurations and the numbers of CPUs: without one there is none.
     """
 
     def read(record: Record) -> list[float]:
-        wanted = {"variant": variant, "label": label}
-        found = [r for r in record.regions if wanted.items() <= r.items() and r["run"] in runs]
-        if {r["run"] for r in found} != set(runs):
-            return []
-        record.used.extend(found)
+        found = _waited(record, variant, label, runs, cpus)
         return [r["mean_ns"] / 1e6 + rest_ms for r in found]
 
     return Time(of, read, lambda _: [], file)
+
+
+def more_cpus(
+    of: str, variant: str, label: str, runs: Sequence[str], cpus: tuple[int, int], *, file: str
+) -> Time:
+    """The wait with the first number of CPUs over that with the second, boot by boot; it guesses 1.
+
+    Each run is compared with itself: what the kernel's configuration does to both drops out.
+    """
+
+    def read(record: Record) -> list[float]:
+        above, below = (
+            {(r["run"], r["seed"]): r["mean_ns"] for r in _waited(record, variant, label, runs, n)}
+            for n in ([cpus[0]], [cpus[1]])
+        )
+        return [above[boot] / below[boot] for boot in above.keys() & below.keys()]
+
+    return Time(of, read, lambda _: [1.0], file)
+
+
+def _waited(
+    record: Record, variant: str, label: str, runs: Sequence[str], cpus: Sequence[int]
+) -> list[Region]:
+    wanted = {"variant": variant, "label": label}
+    here = [r for r in record.regions if wanted.items() <= r.items()]
+    found = [r for r in here if r["run"] in runs and r["cpus"] in cpus]
+    if {(r["run"], r["cpus"]) for r in found} != set(product(runs, cpus)):
+        return []
+    record.used.extend(found)
+    return found
 
 
 def waiting(

@@ -23,6 +23,8 @@ from contended.simulate.predict import Predicted, said
 from contended.simulate.workload import Row, Workload
 
 SLUG = "umount-grace-period"
+IN_A_ROW = "umounts-in-a-row"
+FILE_OF_ROW = "waits-row"
 _LIVE_DRAWS = 40
 _BUSY = grace.Rcu().busy
 
@@ -65,6 +67,9 @@ UMOUNTS = Umounts(
 
 def _predictions(case: Case) -> Iterator[Predicted]:
     for figure in case.published:
+        if figure.id == IN_A_ROW:
+            yield from _in_a_row(figure)
+            continue
         for value in figure.values:
             # a plain umount waits with the patch as without it
             plain = figure.id.startswith("plain-umount")
@@ -95,6 +100,32 @@ def _umounts(figure: Published, name: str, variant: str) -> Predicted:
     return said(figure, name, seen, guesses, why, ("", 64))
 
 
+def _in_a_row(figure: Published) -> Iterator[Predicted]:
+    """One umount after the other, on one CPU and on four, which the source tells."""
+    known = {key: (each.low, each.high) for key, each in grace.PARAMETERS.items()}
+    del known["wait_ticks"], known["call_us"]
+    seen: dict[str, list[float]] = {"1-cpu": [], "4-cpus": [], "expedited": []}
+    rates, call = [hz for hz in grace.RATES if hz != 300], (10.0, 100.0)
+    wanted = known | {"hz": (0.0, len(rates)), "call_us": call}
+    guesses = []
+    for seed, drawn in enumerate(latin(wanted)):
+        rcu = grace.Rcu(**drawn | {"hz": rates[int(drawn["hz"])]})  # type: ignore[arg-type]
+        for name, times in seen.items():
+            variant = "expedited" if name == "expedited" else "before"
+            ns = grace.umounts_ns(variant, 1 if name == "1-cpu" else 4, rcu=rcu, seed=seed)
+            times.append(sum(ns) / (len(ns) * 10**6))
+        guesses.append(rcu.call_us / 1000)
+    why = "how often its kernel ticks is not told: 100, 250 or 1000; everything else is assumed to "
+    why += "take 10 to 100 µs; the guess: nobody waits"
+    for name, times in seen.items():
+        yield said(figure, name, times, guesses, why, ("", 1 if name == "1-cpu" else 4))
+    times = [four / one for four, one in zip(seen["4-cpus"], seen["1-cpu"], strict=True)]
+    published = figure.ratio("4-cpus", "1-cpu", spread=True)
+    why = "the same kernel with four CPUs and with one; the guess: as long"
+    name, guesses = "4-cpus/1-cpu", [1.0] * len(times)
+    yield said(figure, name, times, guesses, why, ("", 4), published=published, unit="ratio")
+
+
 def _waits(*names: str) -> tuple[RunProbe, ...]:
     return tuple(RunProbe(f"{name}: median wait, model", wait("umounts", name)) for name in names)
 
@@ -107,12 +138,18 @@ def _lab_waits(label: str, *names: str) -> tuple[RunProbe, ...]:
 #: The lab's configurations, with normal grace periods: those that a real-time kernel has by default
 #: (rcu_normal_after_boot in kernel/rcu/update.c), and all of the reports' are real-time kernels.
 CONFIGURED = ("hz-100", "hz-250", "hz-1000", "preempt")
+SEVERAL = (4, 16, 64)  #: CPUs: how many the reports' machines have is not told.
+ROW = ("row-100", "row-250", "row-1000")
 
 
 def _guest_time(label: str, *names: str) -> tuple[Time, ...]:
     """What is published is of the whole command, of which the umount is all but `call_us`."""
     rest = grace.Rcu().call_us / 1000
-    return tuple(timed.waits(name, name, label, CONFIGURED, rest_ms=rest) for name in names)
+    return tuple(timed.waits(n, n, label, CONFIGURED, SEVERAL, rest_ms=rest) for n in names)
+
+
+def _row(name: str, runs: tuple[str, ...], cpus: int) -> Time:
+    return timed.waits(name, "before", "plain", runs, (cpus,), file=FILE_OF_ROW)
 
 
 def _lazy(*names: str) -> Evidence:
@@ -199,6 +236,18 @@ STUDY = Study(
             no_kernel="The lab has no kernel that defers plain umounts: they must be finished when "
             "the system call returns.",
             note=_TICKS,
+        ),
+        IN_A_ROW: Evidence(
+            userspace=_waits("before"),
+            kernel=_lab_waits("plain", "before"),
+            timed=(
+                _row("1-cpu", ROW, 1),
+                _row("4-cpus", ROW, 4),
+                _row("expedited", ("row-expedited",), 4),
+                timed.more_cpus("4-cpus/1-cpu", "before", "plain", ROW, (4, 1), file=FILE_OF_ROW),
+            ),
+            note="What is published is of the whole command, which looks up each place as well; "
+            "timed is the system call. " + _TICKS,
         ),
         "no-wait": _lazy("before", "no-wait"),
         "rcu-work-2025": _lazy("before", "queue-rcu-work"),
