@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * work_stress.c - what two of stress-ng's stressors ask the kernel for.
+ * work_stress.c - what three of stress-ng's stressors ask the kernel for.
  *
  * handle: the name of a device becomes a handle, and the handle an open file.
  * All processes do it with the same device, whose inode is looked for under
  * the one lock of all inodes' hash, and whose dentry is found under its own.
+ *
+ * full: a device that is always full is opened, written to, read, sought in and
+ * closed. All processes open the same one, each by its path.
  *
  * getdent: every directory under a few file systems is opened and listed. In
  * proc that looks each entry's dentry up, under its lock. Processes that have
@@ -23,10 +26,16 @@
 
 #define DEVICES "/dev"
 #define DEVICE DEVICES "/zero"
+#define FULL DEVICES "/full"
 #define MAX_DIRS 4096
 
 static const struct param handle_params[] = {
 	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL, "opens by handle of each process" },
+	{ 0 },
+};
+
+static const struct param full_params[] = {
+	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL, "opens of each process" },
 	{ 0 },
 };
 
@@ -71,6 +80,36 @@ static void run_handle(void)
 		.ops = arg_number("ops"),
 		.warm_ups = 3,
 		.op = op_handle,
+	};
+	struct result result = { 0 };
+
+	gate_run(&gate, &result);
+	report_result(&result);
+}
+
+static void op_full(struct worker *w, uint64_t i)
+{
+	static char bytes[4096];
+	const int whence[] = { SEEK_SET, SEEK_CUR, SEEK_END };
+	int fd = open_file(FULL, O_RDWR);
+
+	if (write(fd, bytes, sizeof(bytes)) >= 0 || errno != ENOSPC)
+		fail(FULL " has room");
+	if (read(fd, bytes, sizeof(bytes)) != sizeof(bytes))
+		fail_errno("read " FULL);
+	if (lseek(fd, (off_t)i, whence[(w->id + i) % ARRAY_SIZE(whence)]) < 0)
+		fail_errno("seek in " FULL);
+	if (close(fd))
+		fail_errno("close " FULL);
+}
+
+static void run_full(void)
+{
+	const struct gate gate = {
+		.procs = arg_procs(worker_cpus()),
+		.ops = arg_number("ops"),
+		.warm_ups = 3,
+		.op = op_full,
 	};
 	struct result result = { 0 };
 
@@ -164,6 +203,10 @@ static void run_getdent(void)
 const struct workload work_handle = {
 	"handle", "a device opened by its handle, as by stress-ng --handle",
 	handle_params, run_handle, false,
+};
+const struct workload work_full = {
+	"full", "a device that is always full, opened and used as by stress-ng --full",
+	full_params, run_full, false,
 };
 const struct workload work_getdent = {
 	"getdent", "directories of proc and sysfs listed, as by stress-ng --getdent",

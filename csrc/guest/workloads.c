@@ -10,7 +10,7 @@ const struct workload *const workloads[] = {
 	&work_faccessat,  &work_overlay_read, &work_umount,
 	&work_lazy_busy,  &work_umount_trees, &work_binds,
 	&work_mountinfo,  &work_mount_walk, &work_percpu,
-	&work_handle,	  &work_getdent,      &work_calls,
+	&work_handle, &work_full,	  &work_getdent,      &work_calls,
 	&work_smoke,	  &work_fuzz,	      &work_c2c_validate,
 	&work_panic,
 	NULL,

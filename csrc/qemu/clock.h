@@ -65,7 +65,6 @@ struct ct_machine {
 
 /* A line that two vCPUs have touched. */
 struct ct_when {
-	_Atomic uint64_t sharers[CT_CPUS / 64]; /* who has it, in whatever state */
 	_Atomic uint64_t free_at;
 	_Atomic bool wanted; /* somebody waits for it */
 	int coming; /* the vCPU that was given it and has not yet accessed it; -1: none */
@@ -73,6 +72,7 @@ struct ct_when {
 	struct ct_entry *entry;
 	struct ct_when *next; /* with somebody who waits */
 	struct ct_when *all;
+	_Atomic uint64_t sharers[]; /* who has it, in whatever state: ct_words of them */
 };
 
 struct ct_guess {
@@ -115,6 +115,8 @@ static struct ct_asker askers[CT_CPUS];
 static pthread_mutex_t ct_arbiter = PTHREAD_MUTEX_INITIALIZER;
 static struct ct_when *ct_wanted;	  /* lines that somebody waits for */
 static struct ct_when *ct_whens;	  /* all */
+/* Of 64 CPUs each, as many as there are: a line of up to 128 takes 128 bytes with its entry. */
+static unsigned ct_words = CT_CPUS / 64;
 static _Atomic uint64_t ct_due = UINT64_MAX; /* when the next of them can be given */
 static _Atomic unsigned ct_laggard;	  /* whose clock keeps it from being given */
 static uint64_t ct_dice;
@@ -172,7 +174,7 @@ static inline bool ct_has(const struct ct_when *when, unsigned cpu)
 
 static inline void ct_keep_only(struct ct_when *when, unsigned cpu)
 {
-	for (unsigned i = 0; i < CT_CPUS / 64; i++)
+	for (unsigned i = 0; i < ct_words; i++)
 		atomic_store_explicit(&when->sharers[i], i == cpu / 64 ? 1ull << cpu % 64 : 0,
 				      memory_order_relaxed);
 }
@@ -187,7 +189,7 @@ static uint64_t ct_latency(const struct ct_when *when, uint64_t word, unsigned c
 		return CT_OWNER(word) == cpu ? 0 : ct_way(CT_OWNER(word), cpu);
 	if (!store)
 		return ct_has(when, cpu) ? 0 : machine.fill;
-	for (unsigned i = 0; i < CT_CPUS; i++) {
+	for (unsigned i = 0; i < 64 * ct_words; i++) {
 		const uint64_t way = i != cpu && ct_has(when, i) ? ct_way(i, cpu) : 0;
 
 		longest = way > longest ? way : longest;
@@ -449,7 +451,7 @@ static void ct_escape(unsigned cpu, struct ct_when *when)
 /* Wait until the line comes. */
 static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
 {
-	const struct timespec patience = { .tv_nsec = CT_PATIENCE_NS };
+	const struct timespec patience = ct_patience(&pace);
 	struct ct_pacer *pacer = &pacers[cpu];
 	struct ct_asker *me = &askers[cpu];
 	uint64_t lag = 0, last_lag = UINT64_MAX;
@@ -475,9 +477,10 @@ static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
 			continue;
 		ct_arbitrate();
 		/* Who has moved since the last look, or is about to be woken, is not stuck. */
-		stuck = lag == last_lag && ct_stuck(&pace) ? stuck + 1 : 0;
+		looks = lag == last_lag ? looks + 1 : 0;
+		stuck = looks && ct_stuck(&pace) ? stuck + 1 : 0;
 		last_lag = lag;
-		if (!atomic_load(&pace.on) || stuck == CT_STUCK_LOOKS || ++looks == CT_LOOKS_MAX)
+		if (!atomic_load(&pace.on) || stuck == CT_STUCK_LOOKS || looks == CT_LOOKS_MAX)
 			ct_escape(cpu, when);
 	}
 }
@@ -577,7 +580,8 @@ static void ct_learn(unsigned cpu, uint64_t pc, struct ct_entry *e, bool store)
 /* The second vCPU has come to a line: from now on it takes time to get it. */
 static struct ct_when *ct_meet(struct ct_entry *e, uint64_t word)
 {
-	struct ct_when *when = ct_must(calloc(1, sizeof(*when)));
+	struct ct_when *when = ct_must(calloc(
+		1, sizeof(*when) + ct_words * sizeof(when->sharers[0])));
 
 	when->coming = -1;
 	when->entry = e;

@@ -693,6 +693,8 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 		return refuse("%d vCPUs: at most %d are supported", info->system.max_vcpus,
 			      CT_CPUS);
 	snprintf(target, sizeof(target), "%s", info->target_name);
+	if (options.system)
+		ct_words = ((unsigned)info->system.max_vcpus + 63) / 64;
 	vcpus = reserve(CT_CPUS * sizeof(*vcpus));
 	ct_heads = reserve(CT_HEADS * sizeof(*ct_heads));
 	if (!vcpus || !ct_heads)

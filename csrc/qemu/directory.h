@@ -37,7 +37,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CT_CPUS 128
+#define CT_CPUS 256 /* an owner has eight bits */
 #define CT_HEADS (1u << 19)
 #define CT_CHUNK 256	   /* entries that an arena grows by */
 #define CT_RECENT (1u << 12) /* lines that a vCPU finds without the directory */

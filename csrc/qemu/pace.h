@@ -31,7 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CT_PATIENCE_NS 2000000
+#define CT_PATIENCE_NS 2000000 /* for each CT_FEW of them: all look, and host CPUs are few */
+#define CT_FEW 16
 #define CT_STUCK_LOOKS 4 /* in a row: who is between two sleeps for a moment is not stuck */
 #define CT_LOOKS_MAX 500 /* then it goes on, whatever the others do */
 
@@ -58,6 +59,14 @@ static inline long ct_futex(_Atomic uint32_t *word, int op, uint32_t value,
 			    const struct timespec *timeout)
 {
 	return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
+}
+
+/* How long a waiter sleeps before it looks for itself. */
+static inline struct timespec ct_patience(struct ct_pace *pace)
+{
+	return (struct timespec){
+		.tv_nsec = CT_PATIENCE_NS * (1 + (long)atomic_load(&pace->pacers) / CT_FEW),
+	};
 }
 
 static inline void ct_wake(struct ct_pace *pace)
@@ -142,7 +151,7 @@ static bool ct_stuck(struct ct_pace *pace)
 static inline void ct_wait_for_others(struct ct_pace *pace, struct ct_pacer *me)
 {
 	const uint64_t done = atomic_load_explicit(&me->done, memory_order_relaxed);
-	const struct timespec patience = { .tv_nsec = CT_PATIENCE_NS };
+	const struct timespec patience = ct_patience(pace);
 	uint64_t lag, last_lag = 0;
 	uint32_t spins = pace->spins, looks = 0;
 	bool waited = false;

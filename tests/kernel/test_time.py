@@ -252,6 +252,7 @@ def test_a_release_s_kernel_is_of_its_source(
         (["--cpus", "81"], "1 to 80"),
         (["--cpus", "0"], "1 to 80"),
         (["--machine", "4x20-smt", "--cpus", "128"], "1 to 127"),
+        (["--machine", "2x128", "--cpus", "255", "--run", "handle-many"], "1 to 254"),
         (["--machine", "9x9"], "no machine '9x9'"),
         (["--window", "0"], "window of 0 ns"),
         (["--window", "nan"], "window of nan ns"),
@@ -276,7 +277,8 @@ def test_bad_input_is_one_line(
     for module, begins in ((source, "find"), (build, "build"), (c2c, "profile_kernel")):
         monkeypatch.setattr(module, begins, fail)
     try:
-        status = cli.main(["kernel", "time", "dentry-false-sharing", *arguments])
+        slug = "lockref-degrade" if "handle-many" in arguments else "dentry-false-sharing"
+        status = cli.main(["kernel", "time", slug, *arguments])
     except SystemExit as ended:  # argparse
         status = int(ended.code or 0)
     assert status != 0

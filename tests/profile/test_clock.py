@@ -54,12 +54,12 @@ def machine(**changed: int) -> str:
 TICK = 0x9000
 
 
-def play(fake: Path, where: Path, lines: list[str], **changed: int) -> plugin.Region:
+def play(fake: Path, where: Path, lines: list[str], cpus: int = 4, **changed: int) -> plugin.Region:
     """Play a trace from the region's begin to its end."""
     out = where / "report.json"
     arguments = [f"out={out}", "quantum=1000000000", f"tick={TICK:#x}", machine(**changed)]
     run = subprocess.run(
-        [str(fake), "trace", "4", "system", *arguments],
+        [str(fake), "trace", str(cpus), "system", *arguments],
         input="\n".join(["begin 0", *lines, "end 0"]),
         text=True,
         capture_output=True,
@@ -71,10 +71,12 @@ def play(fake: Path, where: Path, lines: list[str], **changed: int) -> plugin.Re
     return region
 
 
-def cost(fake: Path, where: Path, before: list[str], access: str, **changed: int) -> int:
+def cost(
+    fake: Path, where: Path, before: list[str], access: str, cpus: int = 4, **changed: int
+) -> int:
     """What an access takes of its CPU's time beyond its instruction, in picoseconds."""
     cpu = int(access.split()[1])
-    region = play(fake, where, [*before, f"op {cpu}", access, f"op {cpu}"], **changed)
+    region = play(fake, where, [*before, f"op {cpu}", access, f"op {cpu}"], cpus, **changed)
     clock = region.cpus[cpu].clock
     assert clock is not None
     return clock.done[-1] - clock.done[0] - 2 * COSTS["instruction"]
@@ -139,6 +141,24 @@ def test_ways_follow_cores_groups_and_sockets(fake: Path, tmp_path: Path) -> Non
     for ps, shape in shapes.items():
         found = cost(fake, tmp_path, [*MODIFIED, *later], "load 1 600 1000 8", smt=1000, **shape)
         assert found == ps
+
+
+@pytest.mark.parametrize("cpus", [64, 65, 128, 129, 192, 256])
+def test_a_copy_is_remembered_however_many_cpus_there_are(
+    fake: Path, tmp_path: Path, cpus: int
+) -> None:
+    """The last CPU, in the other socket, has a copy, and then it has lost it."""
+    last, shape = cpus - 1, {"cores": 128, "groups": 1}
+    later = [f"block {cpu} 700 16" for cpu in (0, 1, last) for _ in range(40)]
+    copies = ["store 0 400 1000 8", "load 1 500 1000 8", f"load {last} 501 1000 8", *later]
+    far = 120_000 if last >= 128 else 50_000
+    for before, access, ps in (
+        (copies, f"load {last} 600 1000 8", 0),
+        (copies, "store 0 600 1000 8", far),
+        ([*copies, "store 0 502 1000 8", *later], f"load {last} 600 1000 8", far),
+        ([*copies, "store 0 502 1000 8", *later], "store 0 600 1000 8", 0),
+    ):
+        assert cost(fake, tmp_path, before, access, cpus, **shape) == ps, (access, before)
 
 
 def test_a_line_that_is_on_its_way_comes_later(fake: Path, tmp_path: Path) -> None:

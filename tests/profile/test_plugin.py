@@ -158,7 +158,7 @@ def random_trace(seed: int, vcpus: int, events: int, oracle: Oracle) -> list[str
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("vcpus", [1, 2, 4, 128])
+@pytest.mark.parametrize("vcpus", [1, 2, 4, 128, 256])
 def test_random_traces_agree_with_the_oracle(
     fake: Path, tmp_path: Path, seed: int, vcpus: int
 ) -> None:
@@ -324,12 +324,12 @@ def test_bad_arguments_are_refused(fake: Path, tmp_path: Path, argument: str, sa
 
 
 def test_too_many_vcpus_and_a_missing_file_are_refused(fake: Path, tmp_path: Path) -> None:
-    run = execute(fake, "trace", "129", "system", f"out={tmp_path / 'x'}")
+    run = execute(fake, "trace", "257", "system", f"out={tmp_path / 'x'}")
     assert run.returncode == 1
-    assert "at most 128" in run.stderr
-    run = execute(fake, "trace", "129", "user", f"out={tmp_path / 'x'}")
+    assert "at most 256" in run.stderr
+    run = execute(fake, "trace", "257", "user", f"out={tmp_path / 'x'}")
     assert run.returncode == 1
-    assert "more than 128" in run.stderr
+    assert "more than 256" in run.stderr
     assert "out=FILE is missing" in execute(fake, "trace", "2", "system").stderr
 
 

@@ -44,6 +44,7 @@ OBJECTS = {
     "base": 760,
     "users": 780,
     "handles": 760,
+    "many": 760,
     "up": 690,
     "observe": 800,
     "kasan": 740,

@@ -105,8 +105,8 @@ def profile_kernel(
     those that are named, the ones waited for longest. Of each CPU so many operations are kept step
     by step, `trace`.
     """
-    if vcpus >= plugin.MAX_VCPUS:
-        raise UsageError(f"{vcpus} vCPUs: the profiler knows at most {plugin.MAX_VCPUS - 1}")
+    if vcpus > run.workers:
+        raise UsageError(f"{vcpus} vCPUs: a kernel of {run.config} has at most {run.workers}")
     emulator = plugin.find("system")
     library = plugin.build(emulator)
     vcpus = vcpus or run.vcpus or VCPUS

@@ -33,7 +33,6 @@ from contended.simulate.workload import SMT
 
 MACHINE = "2x20-smt"
 CPUS = (1, 4, 16)
-MAX_CPUS = plugin.MAX_VCPUS - 1  # one is for the kernel's chores
 WINDOW_NS = 200.0
 DEADLINE_S = 900.0
 DOUBT = 0.01  # the part of waits given up, or of instructions in ticks, that marks a result
@@ -232,12 +231,12 @@ def time(
     machine, a window that is none, and for what the case lacks.
     """
     case, box = variants.load(slug), machines.get(machine)
-    for n in cpus:
-        check_range("--cpus", n, 1, min(box.cpus, MAX_CPUS))
     check_range("--seeds", seeds, 1, 100)
     if not 1 <= window_ns <= 100_000:
         raise UsageError(f"a window of {window_ns:g} ns: give 1 to 100000")
     how = c2c.choose_run(case, run)
+    for n in cpus:
+        check_range("--cpus", n, 1, min(box.cpus, how.workers))
     how = replace(how, args={**how.args, **(changed or {})}, watch=())
     chosen = _chosen(case, wanted, names, source_path, progress)
     prices = draws(box, seeds) if drawn else [costs(box)] * seeds

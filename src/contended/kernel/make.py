@@ -41,6 +41,7 @@ _LAYERS = {
     "base": ("base",),
     "users": ("base", "users"),
     "handles": ("base", "handles"),
+    "many": ("base", "handles", "many"),
     "debug": ("base", "bare", "debug"),
     "up": ("base", "bare", "debug", "up"),
     "kasan": ("base", "bare", "kasan"),

@@ -21,6 +21,7 @@ Config = Literal[
     "base",
     "users",
     "handles",
+    "many",
     "debug",
     "up",
     "kasan",
@@ -33,12 +34,15 @@ Config = Literal[
     "observe",
 ]
 CONFIGS = get_args(Config)
-WITH_DWARF = ("base", "users", "handles", "observe")  #: What a layout, and the profiler, must have.
+#: What a layout, and the profiler, must have.
+WITH_DWARF = ("base", "users", "handles", "many", "observe")
 #: Their runs are recorded by hand; no outcome takes such a kernel, and so no test builds one.
-BY_HAND = ("handles", "hz-250", "hz-1000", "preempt", "rt", "kasan", "kcsan", "selftests")
+BY_HAND = ("handles", "many", "hz-250", "hz-1000", "preempt", "rt", "kasan", "kcsan", "selftests")
 #: The first release that has what a configuration asks for.
 SINCE: dict[str, str] = {"rt": "6.12"}
 MAX_VCPUS = 128  #: What the kernels are configured for.
+#: Those of `many`: 255 is what an emulated APIC's number of eight bits can name, one of them all.
+MANY_VCPUS = 255
 _T = TypeVar("_T")
 _TIME = re.compile(r"\b(latency_us|ns_per_op)\b")
 _PATCH = re.compile(r"(\.\./[a-z0-9]+(-[a-z0-9]+)*/)?[^/]*[^/.][^/]*\.patch")
@@ -108,6 +112,11 @@ class GuestRun:
     # Instructions that a CPU may be ahead of the others there; 0 is its default.
     quantum: Annotated[int, Field(ge=0)] = 0
     watch: tuple[_Watched, ...] = ()  # What it counts, as `f`, `f>g` or `slow(lockref)`.
+
+    @property
+    def workers(self) -> int:
+        """The most vCPUs that can work: one more does the kernel's chores."""
+        return (MANY_VCPUS if self.config == "many" else MAX_VCPUS) - 1
 
     def told(self) -> dict[str, str]:
         """The guest's parameters."""

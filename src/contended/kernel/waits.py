@@ -160,7 +160,7 @@ def waits(
     box = machines.get(machine)
     check_range("--boots", boots, 1, 100)
     for n in cpus:
-        check_range("--cpus", n, 1, min(box.cpus, plugin.MAX_VCPUS - 1))
+        check_range("--cpus", n, 1, min(box.cpus, variants.MAX_VCPUS - 1))
     chosen, named = c2c.choose_variants(case, wanted), case.pick_runs(runs or ())
     for each in named:
         if not each.icount:

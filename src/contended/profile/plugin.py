@@ -30,7 +30,7 @@ Mode = Literal["system", "user"]
 
 #: Versions of QEMU's plugin interface that csrc/qemu/plugin_api.h knows.
 KNOWN_APIS = range(1, 7)
-MAX_VCPUS = 128
+MAX_VCPUS = 256
 #: Instructions that one vCPU may be ahead of the others, where nothing else is asked for.
 QUANTUM = 2000
 LINE = 64
