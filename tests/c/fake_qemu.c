@@ -10,6 +10,7 @@
  *       block CPU PC N          N instructions that touch no memory
  *       idle CPU                the vCPU halts
  *       iret CPU PC             it returns from an interrupt
+ *       crash CPU               writes where nothing is
  *       nap CPU                 20 ms; prints how long it was, in nanoseconds, by
  *                               the host's clock, by what the plugin makes of it, and
  *                               by the time stamp counter
@@ -290,6 +291,10 @@ static int play(void)
 			run_one(vcpu, 0x300, MARK_OP, 0, 0, 1);
 		} else if (!strcmp(word, "nap")) {
 			nap();
+		} else if (!strcmp(word, "crash")) {
+			int *volatile nowhere = NULL;
+
+			*nowhere = 0;
 		} else if (!strcmp(word, "idle")) {
 			idle_cb(1, vcpu);
 		} else if (!strcmp(word, "iret")) {

@@ -7,6 +7,7 @@ hardly one is foreseen, and what it costs is charged when it has happened.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from itertools import pairwise
 from pathlib import Path
@@ -338,6 +339,19 @@ def test_a_guest_lives_in_the_time_of_its_cpus(fake: Path, tmp_path: Path) -> No
         assert 20e6 <= outside[2] <= outside[1] <= outside[0]
     assert at_work[1:] == [0, 0]
     assert 20e6 / 10 - 1 <= asleep[2] <= asleep[1] <= asleep[0] / 10 + 1
+
+
+def test_who_answers_for_the_counter_still_dies_of_its_own_mistakes(
+    fake: Path, tmp_path: Path
+) -> None:
+    """The counter is refused by the signal that a wrong address raises; the handler knows which."""
+    command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "clock=guest"]
+    events = "begin 0\nidle 0\nnap 0\ncrash 0\nend 0"
+    run = subprocess.run(
+        [*command, machine()], input=events, text=True, capture_output=True, timeout=20, check=False
+    )
+    assert run.returncode == -signal.SIGSEGV
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_guests_time_is_the_slowest_ones(fake: Path, tmp_path: Path) -> None:

@@ -345,8 +345,15 @@ STUDY = Study(
                 _slow(", 1000 looks", "spin-1000", "after"),
             ),
             kernel=_QUEUES,
+            timed=(
+                timed.rate("spin-100", "moved-100", 60, label="perturbed", file="time-looks-100"),
+                timed.rate(
+                    "spin-700", "moved-patience", 60, label="perturbed", file="time-looks-700"
+                ),
+            ),
             note="How many looks are enough depends on how long a holder stays and on how fast a "
-            "CPU looks, so no bound found on one machine holds on another.",
+            "CPU looks, so no bound found on one machine holds on another. In virtual time the "
+            "directory is listed all the while.",
         ),
         "robot-regressions": Evidence(
             no_userspace=_WHOLE_CALLS,
