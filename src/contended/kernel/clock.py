@@ -227,8 +227,9 @@ def time(
     unless one is named; `changed` are parameters of its workload, over its own. Each number of CPUs
     is as many processes, pinned to the first CPUs of the machine as Linux numbers them, and one
     boot for each seed, with the machine's costs or, if they are `drawn`, with others for each seed,
-    the same for all variants. Raises UsageError for more CPUs than the machine has, an unknown
-    machine, a window that is none, and for what the case lacks.
+    the same for all variants. More CPUs than a run's kernels know are those of configuration
+    `many`. Raises UsageError for more than these, or the machine, have, an unknown machine, a
+    window that is none, and for what the case lacks.
     """
     case, box = variants.load(slug), machines.get(machine)
     check_range("--seeds", seeds, 1, 100)
@@ -236,17 +237,18 @@ def time(
         raise UsageError(f"a window of {window_ns:g} ns: give 1 to 100000")
     how = c2c.choose_run(case, run)
     for n in cpus:
-        check_range("--cpus", n, 1, min(box.cpus, how.workers))
+        check_range("--cpus", n, 1, min(box.cpus, how.of_many().workers))
     how = replace(how, args={**how.args, **(changed or {})}, watch=())
     chosen = _chosen(case, wanted, names, source_path, progress)
     prices = draws(box, seeds) if drawn else [costs(box)] * seeds
     plan = list(product(chosen, sorted(set(cpus)), enumerate(prices, 1)))
     found: list[Timed] = []
     for at, ((variant, tree), n, (seed, price)) in enumerate(plan):
-        kernel = build.build(variant, how.config, tree, progress)
+        fits = how if n <= how.workers else how.of_many()
+        kernel = build.build(variant, fits.config, tree, progress)
         if progress:
             progress(f"time {variant.name} on {n} CPUs", at, len(plan))
-        found += _timed(kernel, variant, how, box, n, seed, price, window_ns)
+        found += _timed(kernel, variant, fits, box, n, seed, price, window_ns)
     order = [variant.name for variant, _ in chosen]
     found.sort(key=lambda t: (order.index(t.variant), t.label, t.cpus, t.seed))
     return Times(slug, how.name, how.args, tuple(found))

@@ -118,6 +118,10 @@ class GuestRun:
         """The most vCPUs that can work: one more does the kernel's chores."""
         return (MANY_VCPUS if self.config == "many" else MAX_VCPUS) - 1
 
+    def of_many(self) -> GuestRun:
+        """The same on kernels for more CPUs; itself if there are none of its configuration."""
+        return replace(self, config="many") if self.config in ("base", "handles") else self
+
     def told(self) -> dict[str, str]:
         """The guest's parameters."""
         return {"run": self.workload, **{name: str(value) for name, value in self.args.items()}}
