@@ -115,7 +115,7 @@ class GuestRun:
 
     @property
     def workers(self) -> int:
-        """The most vCPUs that can work: one more does the kernel's chores."""
+        """The most vCPUs that can work, as one more does the kernel's chores."""
         return (MANY_VCPUS if self.config == "many" else MAX_VCPUS) - 1
 
     def of_many(self) -> GuestRun:
