@@ -169,8 +169,12 @@ UNFOLD = """
 async () => {
   document.querySelectorAll("details").forEach((each) => { each.open = true; });
   document.querySelectorAll(".contended-guess [type=button]").forEach((each) => { each.click(); });
-  // the theme waits 0.3 s before it looks what can be scrolled now
+  // the theme waits, 0.3 s and on a busy machine longer, before it looks what can be scrolled now
+  const waiting = () => [...document.querySelectorAll('pre[tabindex="-1"]')].some(
+    (each) => each.scrollWidth > each.clientWidth && each.checkVisibility());
   await new Promise((done) => setTimeout(done, 500));
+  for (let left = 100; left && waiting(); left--)
+    await new Promise((done) => setTimeout(done, 100));
 }
 """
 
