@@ -88,6 +88,15 @@ def test_kernels_that_are_built_are_run(
     assert chapter.recorded(SLUG).seen("before", "calls") == 2.0, "nobody asked to record it"
 
 
+@pytest.mark.parametrize("slug", variants.slugs())
+def test_a_chapter_runs_something_of_every_case(
+    results: Path, built: list[dict[str, Any]], slug: str
+) -> None:
+    chapter.outcomes(slug)
+    (asked,) = built
+    assert run.plan(slug, smoke=False, runs=asked["runs"]).case.outcomes
+
+
 def test_a_live_run_becomes_the_reference_run_if_asked(
     results: Path, built: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
