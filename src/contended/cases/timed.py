@@ -56,7 +56,8 @@ class Record:
 class Time:
     """What to read from the record of a name, in words, and of which published value or ratio.
 
-    `guess` is what one CPU alone lets expect; without it the guess is 1.
+    `guess` is what one CPU alone lets expect; without it the guess is 1. `file` is one of the
+    case's records, or another case's: "../SLUG/NAME".
     """
 
     of: str
