@@ -337,8 +337,8 @@ STUDY = Study(
             kernel=_QUEUES,
             timed=_handles(192, "time-192"),
             note="The harm of waiting grows with the number of those who look at one line. The "
-            "simulation has it end the gain, and not go below; the kernel in virtual time has it hurt "
-            "in some draws.",
+            "simulation has it end the gain, and not go below; the kernel in virtual time has it "
+            "hurt in some draws.",
         ),
         "spin-700-of-1000": Evidence(
             userspace=(
