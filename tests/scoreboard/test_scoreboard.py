@@ -279,6 +279,8 @@ def test_a_state_is_read_from_the_boots_that_are_in_it(
     ]
     seen = {name: each.values for name, each in timed.load("some-case", probes).items()}
     assert seen == {"all": rates, "fallen": (1e6,), "fall": (8.0,)}
+    here = region("moved", 20, 1, 1e6, places=[slow(0.5), {**slow(0.25), "thing": "cdev_lock + 2"}])
+    assert [timed.queued(here, lock) for lock in ("", "cdev_lock", "dentry")] == [0.75, 0.25, 0]
 
 
 def test_changes_and_waits_in_guest_time_are_read(

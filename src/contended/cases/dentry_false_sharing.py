@@ -156,7 +156,7 @@ STUDY = Study(
         ),
         ROBOT: Evidence(
             no_userspace="The model has no lock, and two CPUs are too few for a queue at one.",
-            no_kernel="In this stressor nobody takes the lock, so no queue for it begins.",
+            no_kernel="In the calls run here nobody takes the lock, so no queue for it begins.",
             timed=(
                 timed.rate("before", "spin-100", 254, file=_FULL),
                 timed.rate("after", "moved-100", 254, file=_FULL),

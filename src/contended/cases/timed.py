@@ -81,10 +81,13 @@ class Timing:
 
 def queueing(region: Region) -> bool:
     """Whether most operations queued for a lock: a line moved in the slow path of one, for each."""
-    slow = (
-        float(p["hitm"]) for p in region["places"] if p["function"] == "queued_spin_lock_slowpath"
-    )
-    return sum(slow) >= 1
+    return queued(region) >= 1
+
+
+def queued(region: Region, lock: str = "") -> float:
+    """How often, in an operation, a line moves among those who queue; `lock`: part of its name."""
+    slow = [p for p in region["places"] if p["function"] == "queued_spin_lock_slowpath"]
+    return sum(float(p["hitm"]) for p in slow if lock in p["thing"])
 
 
 def rate(
