@@ -287,7 +287,7 @@ def test_every_cited_source_is_in_the_references(root: Path) -> None:
     known = set(re.findall(r"^@\w+\{(\w+),", references, flags=re.MULTILINE))
     found = [grace.PARAMETERS["wait_ticks"]]
     for name in machines.names():
-        found += machines.get(name).parameters.values()
+        found += [*machines.get(name).parameters.values(), machines.get(name).take]
     for each in cases.workloads().values():
         found += [w.where for w in each.works.values()] if isinstance(each, Scenario) else []
     keys = {re.split(r"\W", each.source)[0] for each in found if each.basis == "cited"}

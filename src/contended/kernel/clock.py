@@ -48,14 +48,8 @@ INSTRUCTION = (
     ),
 )
 """Nanoseconds for one, over the thousands of a system call."""
-TAKE = (
-    0.0,
-    Parameter("cited", "linux2026pmuevents", 0.0, 1.0),
-)
-"""Whether a load takes a modified line away from its holder (1) or leaves it shared (0), as
-Intel's processors are configured. What is drawn from the range is rounded."""
 CHANCE = 1  #: Who is next for a line is a matter of chance, not of who asked first.
-_OWN = {"instruction": INSTRUCTION, "take": TAKE, "smt": (SMT.value, SMT.where)}
+_OWN = {"instruction": INSTRUCTION, "smt": (SMT.value, SMT.where)}
 _OF_MACHINES = ("rmw_hit", "pause", "core", "near", "cross", "far", "fill", "share", "request")
 
 
@@ -179,14 +173,14 @@ def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[s
     return {
         **{name: prices[name] for name in _OF_MACHINES},
         **own,
-        "take": float(round(own["take"])),
+        "take": float(round(drawn.get("take", 0.0))),
     }
 
 
 def draws(box: MachineModel, boots: int) -> list[dict[str, float]]:
     """Costs for so many boots, each from its own range, all of them together: see `costs`."""
     ranges = {name: box.parameters[name] for name in _OF_MACHINES}
-    ranges |= {name: where for name, (_, where) in _OWN.items()}
+    ranges |= {name: where for name, (_, where) in _OWN.items()} | {"take": box.take}
     drawn = latin({name: (each.low, each.high) for name, each in ranges.items()}, boots)
     return [costs(box, each) for each in drawn]
 
