@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from contended import register
-from contended.cases import Study, timed
+from contended.cases import Study, lockref_pause, timed
 from contended.cases.evidence import Evidence, RunProbe, lab, ratio, share
 from contended.cases.host import Host, Seen, slower
 from contended.measure import today
@@ -172,6 +172,7 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     for value in figure.values:
         yield here.value(figure, value.name, here.rate(value.name), why)
     yield here.ratio(figure, "after", "before", (here.rate("after"), here.rate("before")), why)
+    yield from lockref_pause.predictions(case)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,5 +375,6 @@ STUDY = Study(
             "waiting hurt. The kernel in virtual time has it in some draws of what the machine "
             "costs, and in others waiting helps.",
         ),
+        **lockref_pause.evidence(),
     },
 )

@@ -240,14 +240,18 @@ def said(
 
 
 def cannot(figure: Published, why: str, *names: str) -> Iterator[Predicted]:
-    """The rows of values, by default all, of which a simulation cannot say anything."""
+    """The rows of values, by default all, of which a simulation cannot say anything.
+
+    A ratio's name is "a/b".
+    """
     for name in names or [value.name for value in figure.values]:
-        value = figure.value(name)
+        top, is_ratio, base = name.partition("/")
+        values = [figure.value(each) for each in (top, base) if each]
         yield Predicted(
             figure=figure.id,
             name=name,
-            unit=figure.unit,
-            published=value.spread,
-            kind="contradicted" if value.contradicted else "predicted",
+            unit="ratio" if is_ratio else figure.unit,
+            published=figure.ratio(top, base, spread=True) if is_ratio else values[0].spread,
+            kind="contradicted" if any(each.contradicted for each in values) else "predicted",
             why=why,
         )

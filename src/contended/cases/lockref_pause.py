@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""A table that nothing here was fitted to: lockref's loop with a pause in it, and without.
+
+Linux f5fe24ef17b5 names what two of will-it-scale's tests make of one file, with 1 to 96 processes.
+With one of them what an instruction takes was found; the others are told beforehand. Of the case
+`lockref-degrade`, which is about the same loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from contended.cases import timed
+from contended.cases.evidence import Evidence
+from contended.register import Case
+from contended.simulate.predict import Predicted, cannot
+
+SIZES = (2, 8, 24, 48, 96)
+CALLS = ("fstat", "open")
+_FILE = "../will-it-scale/time-drawn-{}"  # `contended kernel time will-it-scale --run CALL --drawn`
+_WHY = "virtual time runs the kernel's own calls; the simulated one has a fixed time for them"
+
+
+def figure(workers: int) -> str:
+    """The id of the figure of so many processes."""
+    return f"pause-{workers}"
+
+
+def names(call: str) -> tuple[str, str]:
+    """The published values of a call: with the pause, and without."""
+    return f"{call}-pause", f"{call}-no-pause"
+
+
+def predictions(case: Case) -> Iterator[Predicted]:
+    """Rows for all of them, and for what the pause is worth: none of them is simulated."""
+    for workers in SIZES:
+        for call in CALLS:
+            both = names(call)
+            yield from cannot(case.figure(figure(workers)), _WHY, *both, "/".join(both))
+
+
+def evidence() -> dict[str, Evidence]:
+    """What was timed beside each, by the figure's id."""
+    return {figure(workers): _of(workers) for workers in SIZES}
+
+
+def _of(workers: int) -> Evidence:
+    rows: list[timed.Time] = []
+    for call in CALLS:
+        file, both = _FILE.format(call), names(call)
+        variants = "pause", "no-pause"
+        rows += [
+            timed.rate(name, variant, workers, file=file)
+            for name, variant in zip(both, variants, strict=True)
+        ]
+        rows.append(timed.ratio("/".join(both), *variants, workers, file=file))
+    return Evidence(
+        no_userspace="The model has one loop, without a pause.",
+        no_kernel="How fast it is needs a clock, and the lab's machine has none to trust.",
+        timed=tuple(rows),
+        note="What an instruction takes was chosen by the same table's one process, and by nothing "
+        "else of it; each other number is told beforehand. With 96 processes two share a core.",
+    )
