@@ -3,9 +3,10 @@
 """What does the coherence profiler cost?
 
 Boots one kernel by turns without the plugin and with it, and compares whole runs and their
-measured regions; then a run with 16 vCPUs, and the memory. Prints PASS or FAIL for each limit, and
-exits 1 if anything fails. The kernel must have been built: contended kernel build
-open-creat-unlazy. Leave the machine alone.
+measured regions; then a run with 16 vCPUs, and the memory; then runs that keep a machine's time,
+with 16 and 80 vCPUs, and their lines named. Prints PASS or FAIL for each limit, and exits 1 if
+anything fails. The kernel must have been built: contended kernel build open-creat-unlazy. Leave
+the machine alone.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import argparse
 import statistics
 import sys
 import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
-from contended.kernel import boot, build, qemu, variants
+from contended.kernel import boot, build, c2c, clock, qemu, variants
 from contended.kernel.build import Kernel
 from contended.profile import plugin
+from contended.simulate import machines
 
 KERNEL = "open-creat-unlazy/before"
 VCPUS, OPS = 4, 3000
@@ -26,6 +30,9 @@ WIDE_VCPUS, WIDE_OPS = 16, 100
 SLOWER = 5.0
 WIDE_S = 30.0
 BYTES_PER_LINE = 64.0
+# In virtual time: vCPUs, operations of each, and seconds from start to end.
+TIMED = ((16, 100, 20.0), (80, 40, 90.0))
+TIMED_BYTES_PER_LINE = 128.0
 # The arena of each vCPU grows by so many lines at once.
 CHUNK_LINES = 256
 
@@ -49,6 +56,28 @@ def verdict(good: bool, text: str) -> bool:
     """Print a line of the result, and pass on whether it is good."""
     print(f"{'PASS' if good else 'FAIL'}  {text}")
     return good
+
+
+def per_line(cost: plugin.Directory, vcpus: int) -> float:
+    """Bytes for a line that was touched; what is not used yet is at most a chunk of each vCPU."""
+    return cost.line_bytes / (cost.lines + CHUNK_LINES * vcpus)
+
+
+def timed(kernel: Kernel, vcpus: int, ops: int) -> tuple[float, plugin.Directory]:
+    """One boot that keeps a machine's time: seconds, and what the counting took."""
+    variant = variants.pick(KERNEL)
+    run = c2c.choose_run(variants.load(variant.slug))
+    begin = time.monotonic()
+    ((region, _),) = c2c.profile_kernel(
+        kernel,
+        variant,
+        replace(run, args={**run.args, "ops": str(ops)}, calls=()),
+        vcpus=vcpus,
+        quantum=round(1000 * clock.WINDOW_NS),
+        time=clock.settings(machines.get(clock.MACHINE), seed=1),
+        lines=clock.LINES,
+    )
+    return time.monotonic() - begin, region.directory
 
 
 def main() -> int:
@@ -82,8 +111,7 @@ def main() -> int:
                 print(f"      {text}")
         (region,) = plugin.load(out).regions
         cost = region.directory
-        # What is allocated but not used yet is at most a chunk each.
-        used = cost.line_bytes / (cost.lines + CHUNK_LINES * VCPUS)
+        used = per_line(cost, VCPUS)
         good &= verdict(
             used <= BYTES_PER_LINE,
             f"{cost.lines} lines touched: {used:.0f} bytes each, limit {BYTES_PER_LINE:.0f}; "
@@ -94,6 +122,15 @@ def main() -> int:
         good &= verdict(
             wide[0] <= WIDE_S,
             f"{WIDE_VCPUS} vCPUs, {WIDE_OPS} operations each: {wide[0]:.1f} s, limit {WIDE_S:.0f}",
+        )
+    for vcpus, ops, limit in TIMED:
+        seconds, cost = timed(kernel, vcpus, ops)
+        what = f"in virtual time, {vcpus} vCPUs, {ops} operations each"
+        good &= verdict(seconds <= limit, f"{what}: {seconds:.1f} s, limit {limit:.0f}")
+        used = per_line(cost, vcpus + 1)  # one is for the kernel's chores
+        good &= verdict(
+            used <= TIMED_BYTES_PER_LINE,
+            f"{cost.lines} lines touched: {used:.0f} bytes each, limit {TIMED_BYTES_PER_LINE:.0f}",
         )
     return 0 if good else 1
 

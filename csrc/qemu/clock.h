@@ -115,6 +115,7 @@ static struct ct_asker askers[CT_CPUS];
 static pthread_mutex_t ct_arbiter = PTHREAD_MUTEX_INITIALIZER;
 static struct ct_when *ct_wanted;	  /* lines that somebody waits for */
 static struct ct_when *ct_whens;	  /* all */
+static uint64_t ct_when_bytes;		  /* and what they take */
 /* Of 64 CPUs each, as many as there are: a line of up to 128 takes 128 bytes with its entry. */
 static unsigned ct_words = CT_CPUS / 64;
 static _Atomic uint64_t ct_due = UINT64_MAX; /* when the next of them can be given */
@@ -580,9 +581,10 @@ static void ct_learn(unsigned cpu, uint64_t pc, struct ct_entry *e, bool store)
 /* The second vCPU has come to a line: from now on it takes time to get it. */
 static struct ct_when *ct_meet(struct ct_entry *e, uint64_t word)
 {
-	struct ct_when *when = ct_must(calloc(
-		1, sizeof(*when) + ct_words * sizeof(when->sharers[0])));
+	const size_t bytes = sizeof(struct ct_when) + ct_words * sizeof(_Atomic uint64_t);
+	struct ct_when *when = ct_must(calloc(1, bytes));
 
+	ct_when_bytes += bytes;
 	when->coming = -1;
 	when->entry = e;
 	ct_keep_only(when, CT_OWNER(word));
@@ -689,6 +691,7 @@ static void ct_clock_forget(void)
 		free(when);
 	}
 	ct_wanted = NULL;
+	ct_when_bytes = 0;
 	ct_shake();
 	atomic_store(&ct_due, UINT64_MAX);
 	for (unsigned i = 0; i < CT_CPUS; i++) {

@@ -189,7 +189,7 @@ static void put_directory(FILE *f, unsigned n)
 	fprintf(f,
 		"\"directory\":{\"lines\":%" PRIu64 ",\"line_bytes\":%" PRIu64
 		",\"site_bytes\":%" PRIu64 ",\"fixed_bytes\":%" PRIu64 "},",
-		lines, chunks * sizeof(struct ct_chunk), sites * sizeof(struct ct_site),
+		lines, chunks * sizeof(struct ct_chunk) + ct_when_bytes, sites * sizeof(struct ct_site),
 		(uint64_t)(CT_HEADS * sizeof(*ct_heads)));
 }
 
