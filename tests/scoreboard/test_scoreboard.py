@@ -18,7 +18,7 @@ from support import make_home, one_line
 
 from contended import cases, register
 from contended.book import picture, scoreboard
-from contended.cases import timed
+from contended.cases import lockref_pause, timed
 from contended.cases.evidence import Evidence, Read, RunProbe, Runs, count, lab, lab_text, ratio
 from contended.cli import main
 from contended.errors import ContendedError
@@ -243,13 +243,23 @@ def test_the_part_that_comes_from_another_socket_is_read_by_what_moves(
     place.parent.mkdir(parents=True)
     monkeypatch.setenv("CONTENDED_HOME", str(home))
     things = [("cred+0: usage", 3.0, 1.0), ("cred+8: uid", 1.0, 0.0), ("dentry+88", 9.0, 9.0)]
-    places = [{"thing": t, "hitm": hitm, "far": far} for t, hitm, far in things]
+    places: list[dict[str, Any]] = [
+        {"thing": t, "hitm": hitm, "far": far} for t, hitm, far in things
+    ]
     found = [region("before", 80, 1, 1e6, places=places, machine="2x20-smt")]
     place.write_text(json.dumps({"results": found}))
     probe = timed.remote("share", "before", 80, r"^cred\b")
     seen = timed.load("overlay-creds", [probe])["share"]
     assert seen.values == (0.25,)
     assert seen.guesses == (40 / 79,)
+    # and by whose accesses
+    for place_, function in zip(places, ("lend", "read", "lend"), strict=True):
+        place_["function"] = function
+    place.write_text(json.dumps({"results": found}))
+    probes = [timed.by(name, "before", 80, r"^cred\b", name) for name in ("lend", "read", "x")]
+    by = timed.load("overlay-creds", probes)
+    assert [by[name].values for name in ("lend", "read", "x")] == [(75.0,), (25.0,), (0.0,)]
+    assert by["lend"].guesses == ()
     assert timed.load("overlay-creds", [timed.remote("x", "before", 40, "cred")]) == {}
 
 
@@ -317,6 +327,49 @@ def test_changes_and_waits_in_guest_time_are_read(
     (place / "waits-row.json").write_text(json.dumps({"results": waits}))
     (read,) = timed.load("some-case", [ratio]).values()
     assert (read.values, read.guesses) == ((2.5,), (1.0,))
+
+
+def test_what_was_given_up_is_doubted_whatever_kept_the_time() -> None:
+    good = region("before", 4, 1, 1e6)
+    wait = {"clock": "guest", "cpus": 4, "escaped": 0.02}
+    assert [timed.doubtful(each) for each in (good, wait, {"clock": "guest"})] == [0, 1, 0]
+    for lost in ({"escaped": 0.02}, {"ticks": 0.02}, {"together_ns": 0}):
+        assert timed.doubtful(good | lost)
+        assert timed.doubtful(good | lost | {"clock": "guest"})
+
+
+def test_the_table_of_the_pause_is_read_by_call_and_size(
+    root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each row has the rate of its own call, variant and number of processes, or nothing."""
+    home = make_home(tmp_path / "home")
+    place = home / "results" / "will-it-scale"
+    for folder in (place, place.with_name("lockref-degrade")):
+        folder.mkdir(parents=True)
+    monkeypatch.setenv("CONTENDED_HOME", str(home))
+    rates = {("fstat", "pause"): 3e6, ("fstat", "no-pause"): 6e6}
+    rates |= {("open", "pause"): 1e6, ("open", "no-pause"): 4e6}
+    for call in lockref_pause.CALLS:
+        found = [
+            region(variant, n, 1, n * rate)
+            for (name, variant), rate in rates.items()
+            if name == call
+            for n in (1, 8)
+        ]
+        (place / f"time-drawn-{call}.json").write_text(json.dumps({"results": found}))
+    about = lockref_pause.evidence()
+    seen = timed.load("lockref-degrade", about["pause-8"].timed)
+    for (call, variant), rate in rates.items():
+        assert seen[f"{call}-{variant}"].values == (8 * rate,)
+        assert seen[f"{call}-{variant}"].guesses == (8 * rate,), "eight times one"
+    assert seen["fstat-pause/fstat-no-pause"].values == (0.5,)
+    assert seen["open-pause/open-no-pause"].values == (0.25,)
+    assert timed.load("lockref-degrade", about["pause-24"].timed) == {}
+    rows = list(lockref_pause.predictions(register.get("lockref-degrade")))
+    named = {(row.figure, row.name) for row in rows}
+    assert named == {(id_, probe.of) for id_, each in about.items() for probe in each.timed}
+    worth = next(row for row in rows if row.figure == "pause-96" and "fstat-pause/" in row.name)
+    assert worth.published == pytest.approx((1_269_157 / 6_649_326,) * 2)
 
 
 def test_a_size_that_was_not_timed_is_no_evidence(

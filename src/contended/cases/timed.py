@@ -216,11 +216,10 @@ def remote(of: str, variant: str, cpus: int, thing: str, *, file: str = DRAWN) -
     """
 
     def read(record: Record) -> list[float]:
-        found = []
-        for region in record.of(variant, cpus).values():
-            here = [p for p in region["places"] if re.search(thing, p["thing"])]
-            found.append(sum(p["far"] for p in here) / sum(p["hitm"] for p in here))
-        return found
+        return [
+            sum(p["far"] for p in here) / sum(p["hitm"] for p in here)
+            for here in _moved(record, variant, cpus, thing)
+        ]
 
     def elsewhere(record: Record) -> list[float]:
         socket = machines.get(record.regions[0]["machine"]).topology(cpus).socket
@@ -229,10 +228,32 @@ def remote(of: str, variant: str, cpus: int, thing: str, *, file: str = DRAWN) -
     return Time(of, read, guess=elsewhere, file=file)
 
 
+def by(of: str, variant: str, cpus: int, thing: str, function: str, *, file: str = DRAWN) -> Time:
+    """Of the HITM on what matches `thing`: the part, in per cent, that a function has."""
+
+    def read(record: Record) -> list[float]:
+        return [
+            100
+            * sum(p["hitm"] for p in here if p["function"] == function)
+            / sum(p["hitm"] for p in here)
+            for here in _moved(record, variant, cpus, thing)
+        ]
+
+    return Time(of, read, guess=lambda _: [], file=file)
+
+
+def _moved(record: Record, variant: str, cpus: int, thing: str) -> list[list[dict[str, Any]]]:
+    """By seed, the places in what matches."""
+    regions = record.of(variant, cpus).values()
+    return [[p for p in region["places"] if re.search(thing, p["thing"])] for region in regions]
+
+
 def doubtful(region: Region) -> bool:
-    """Whether `contended kernel time` marks it; of what else keeps the guest's time nothing is."""
+    """Whether `contended kernel time` marks it, or `contended kernel waits`."""
     fields = ("cpus", "escaped", "ticks", "together_ns")
-    return region["clock"] == "region" and clock.doubtful(*(region[name] for name in fields))
+    if "together_ns" not in region:  # a wait
+        return bool(region.get("escaped", 0.0) > clock.DOUBT)
+    return clock.doubtful(*(region[name] for name in fields))
 
 
 def curves(
