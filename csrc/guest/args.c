@@ -154,7 +154,7 @@ static void unknown_param(const char *name)
 const struct workload *args_check(void)
 {
 	static const struct param procs = {
-		"procs", PARAM_NUMBER, "", 1, 1024, NULL, "",
+		"procs", PARAM_NUMBER, "", 1, 8192, NULL, "",
 	}, flag = { "dmesg", PARAM_NUMBER, "0", 0, 1, NULL, "" };
 	const char *run = args_given("run");
 	char names[1024] = "";

@@ -9,10 +9,8 @@
  */
 #include "gate.h"
 
-#include <linux/futex.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "args.h"
@@ -29,11 +27,6 @@ struct shared {
 	_Alignas(4096) struct worker workers[];
 };
 
-static long futex(unsigned *word, int op, unsigned value)
-{
-	return syscall(SYS_futex, word, op, value, NULL, NULL, 0);
-}
-
 static unsigned load(const unsigned *word)
 {
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
@@ -43,18 +36,6 @@ static unsigned load(const unsigned *word)
 static unsigned increment(unsigned *word)
 {
 	return __atomic_add_fetch(word, 1, __ATOMIC_ACQ_REL);
-}
-
-static void set_and_wake(unsigned *word)
-{
-	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
-	futex(word, FUTEX_WAKE, INT_MAX);
-}
-
-static void sleep_until_set(unsigned *word)
-{
-	while (!load(word))
-		futex(word, FUTEX_WAIT, 0);
 }
 
 /* A worker that spins would keep another one from coming. */
@@ -84,7 +65,7 @@ static void wait_at_gate(struct shared *s, const struct gate *g)
 	increment(&s->ready);
 	if (is_crowded(g)) {
 		/* A crowd that only yields takes minutes to let each other by. */
-		sleep_until_set(&s->go);
+		wait_until_set(&s->go);
 		return;
 	}
 	/* In user space, since system calls would be counted. */
@@ -136,9 +117,10 @@ static void work(struct shared *s, unsigned id, const struct gate *g,
 {
 	struct worker *w = &s->workers[id];
 
-	pin_to(w->cpu);
+	if (!g->loose)
+		pin_to(w->cpu);
 	/* One after the other: many CPUs on a host of few are slow to pass on a lock. */
-	sleep_until_set(&w->turn);
+	wait_until_set(&w->turn);
 	if (g->prepare)
 		g->prepare(w);
 	for (unsigned i = 0; i < g->warm_ups; i++)
@@ -150,7 +132,7 @@ static void work(struct shared *s, unsigned id, const struct gate *g,
 	w->ops = 0;
 	w->begin_ns = w->end_ns = now_ns();
 	/* Who spins at the gate takes the host's CPUs from those who still prepare. */
-	sleep_until_set(&s->prepared);
+	wait_until_set(&s->prepared);
 
 	if (id == 0)
 		open_gate(s, g);
@@ -168,7 +150,7 @@ static void work(struct shared *s, unsigned id, const struct gate *g,
 		set_and_wake(&s->leave);
 	}
 	/* Nobody ends while others still work: ending is not the workload. */
-	sleep_until_set(&s->leave);
+	wait_until_set(&s->leave);
 	if (g->finish)
 		g->finish(w);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * gate.h - the measured region: pinned processes that start together.
+ * gate.h - the measured region: processes, pinned by default, that start together.
  */
 #pragma once
 #include "guest.h"
@@ -34,6 +34,7 @@ struct companion {
 struct gate {
 	unsigned procs;
 	unsigned first_cpu; /* worker i runs on the (first_cpu + i)-th CPU */
+	bool loose;	    /* no worker is pinned: the scheduler places them */
 	bool only_workers;  /* count calls on no CPU before first_cpu */
 	uint64_t ops;       /* of each worker */
 	unsigned warm_ups;  /* calls of op() before the gate */
@@ -48,7 +49,7 @@ struct gate {
 
 /*
  * Run a region and add it to the result. Each worker is a process: it pins
- * itself, prepares, warms up, waits for the others, and then does its
+ * itself, unless it is to be loose, prepares, warms up, waits for the others, and then does its
  * operations. The first one starts the function profiler and marks the begin
  * of the region, the last to finish marks its end and stops the profiler;
  * starting and ending processes is outside.

@@ -4,8 +4,10 @@
  */
 #include "sys.h"
 
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "report.h"
@@ -256,6 +258,23 @@ void sleep_us(uint64_t us)
 
 	while (nanosleep(&t, &t) && errno == EINTR)
 		;
+}
+
+static long futex(unsigned *word, int op, unsigned value)
+{
+	return syscall(SYS_futex, word, op, value, NULL, NULL, 0);
+}
+
+void set_and_wake(unsigned *word)
+{
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+	futex(word, FUTEX_WAKE, INT_MAX);
+}
+
+void wait_until_set(unsigned *word)
+{
+	while (!__atomic_load_n(word, __ATOMIC_ACQUIRE))
+		futex(word, FUTEX_WAIT, 0);
 }
 
 uint64_t voluntary_waits(void)

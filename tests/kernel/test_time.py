@@ -26,10 +26,16 @@ BEFORE = Variant("test", "before", "as it is")
 
 
 def timed(
-    kernel: Kernel, workload: str, cpus: int, *, window_ns: float = 200, **args: str
+    kernel: Kernel,
+    workload: str,
+    cpus: int,
+    *,
+    window_ns: float = 200,
+    kept: clock.Clock = "region",
+    **args: str,
 ) -> Timed:
     run = GuestRun("known", workload, args)
-    (found,) = clock._timed(kernel, BEFORE, run, BOX, cpus, 1, clock.costs(BOX), window_ns)
+    (found,) = clock._timed(kernel, BEFORE, run, BOX, cpus, 1, clock.costs(BOX), window_ns, kept)
     assert len(found.rates) == cpus
     assert found.escaped < clock.DOUBT
     return found
@@ -66,6 +72,17 @@ def test_one_line_moves_once_at_a_time(kernel: Kernel) -> None:
         assert found.ns >= 0.9 * found.transfers * found.ops * WAY
     assert many.stalled_ns > 3 * few.stalled_ns
     assert max(many.rates) < 2 * min(many.rates), "chance, and not a CPU's number, says who is next"
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
+def test_in_the_guests_time_a_cpu_does_as_much_for_three_as_for_one(kernel: Kernel) -> None:
+    one, three = (
+        timed(kernel, "open-creat", 2, kept="guest", ops="300", procs=n) for n in ("2", "6")
+    )
+    assert three.ops == 3 * one.ops
+    assert three.per_second == pytest.approx(one.per_second, rel=0.1)
+    assert one.clock == three.clock == "guest"
 
 
 @pytest.mark.check
@@ -159,7 +176,7 @@ def test_every_cpu_count_variant_and_seed_is_a_boot(monkeypatch: pytest.MonkeyPa
     seen: list[tuple[str, int, int, float]] = []
 
     def booted(_kernel: object, variant: Variant, run: GuestRun, *where: object) -> list[Timed]:
-        box, cpus, seed, price, window = where
+        box, cpus, seed, price, window, _ = where
         assert box == machines.get("1x24")
         assert price == clock.costs(box)
         assert run.args["ops"] == "7"
@@ -187,7 +204,7 @@ def test_a_seed_s_costs_are_drawn_once_for_all_variants_and_sizes(
     seen: dict[tuple[str, int, int], dict[str, float]] = {}
 
     def booted(_kernel: object, variant: Variant, _run: GuestRun, *where: object) -> list[Timed]:
-        box, cpus, seed, price, _ = where
+        box, cpus, seed, price, *_ = where
         seen[variant.name, cpus, seed] = price  # type: ignore[index,assignment]
         assert clock.settings(box, seed, price) != clock.settings(box, seed)  # type: ignore[arg-type]
         return [point(cpus, seed, 1e6, variant=variant.name, costs=price)]  # type: ignore[arg-type]
@@ -292,6 +309,8 @@ def test_a_release_s_kernel_is_of_its_source(
         (["--variants", "gone"], "no variant 'gone'"),
         (["--run", "gone"], "no run 'gone'"),
         (["--set", "ops"], "not like"),
+        (["--set", "procs=9", "--cpus", "4,16"], "9 processes on 4 CPUs"),
+        (["--clock", "host"], "invalid choice: 'host'"),
         (["--json", "/nowhere/x.json"], "/nowhere"),
         (["--plot", "/nowhere/x.svg"], "/nowhere"),
         (["--plot", "x.txt"], ".svg, .png or .pdf"),

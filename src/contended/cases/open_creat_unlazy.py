@@ -153,8 +153,8 @@ STUDY = Study(
             ),
             note="The number of references is the same on any machine. What one costs is not: two "
             "CPUs pay a hand-over, eighty pay for the queue. In virtual time the kernels have the "
-            "pause that was in lockref's loop when the report was written, and one task a CPU: "
-            "nobody has to be woken.",
+            "pause that was in lockref's loop when the report was written, and one task a CPU; the "
+            "chapter has a hundred tasks in each mount as well.",
         ),
         "aim7-create-close": Evidence(
             userspace=_OPENS,

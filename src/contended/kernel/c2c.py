@@ -97,13 +97,14 @@ def profile_kernel(
     time: str = "",
     lines: int = 0,
     trace: int = 0,
+    guest: bool = False,
     deadline_s: float = DEADLINE_S,
 ) -> list[tuple[plugin.Region, Profile]]:
     """Boot one kernel under the profiler: what was counted for each result of the workload.
 
     `time` has the plugin keep a machine's time, see `contended.kernel.clock`; with it, `lines` are
-    those that are named, the ones waited for longest. Of each CPU so many operations are kept step
-    by step, `trace`.
+    those that are named, the ones waited for longest, and with `guest` the guest's timers are of
+    that time, too. Of each CPU so many operations are kept step by step, `trace`.
     """
     if vcpus > run.workers:
         raise UsageError(f"{vcpus} vCPUs: a kernel of {run.config} has at most {run.workers}")
@@ -114,17 +115,18 @@ def profile_kernel(
     with Image(kernel.vmlinux) as image, child.scratch() as work:
         watched = watched_addresses(image, run.watch)
         out = work / "profile.json"
-        tick = image.symbol(TICK).address if time else 0
-        served = bool(time) and key(kernel.version) >= FAIR_SERVER
+        tick = image.symbol(TICK).address if time and not guest else 0
+        served = bool(time) and not guest and key(kernel.version) >= FAIR_SERVER
+        # One more for the kernel's chores: its timer ticks come as the host's clock says, and would
+        # make the worker on that CPU slower, and the counts vary with the host's load.
+        spare = vcpus > 1 and not guest
         option = partial(plugin.option, quantum=quantum, watch=sorted(watched), trace=trace)
         description = qemu.Boot(
             kernel=kernel,
-            # One more for the kernel's chores: its timer ticks come as the host's clock says, and
-            # would make the worker on that CPU slower, and the counts vary with the host's load.
-            vcpus=vcpus + 1 if vcpus > 1 else 1,
+            vcpus=vcpus + spare,
             args={
                 **run.told(),
-                **({"spare": "1"} if vcpus > 1 else {}),
+                **({"spare": "1"} if spare else {}),
                 **({"fifo": "1"} if served else {}),
             },
             cmdline=" ".join(filter(None, (CMDLINE, time and TIMED, variant.cmdline, run.cmdline))),
@@ -132,9 +134,16 @@ def profile_kernel(
             tickless=not served,
             accel="tcg",
             deadline_s=deadline_s,
-            plugin=option(library, out, time=time, tick=tick, late=max(1, LATE * max(vcpus, FEW))),
-            # A path that LD_PRELOAD would take for two only means more ticks.
-            preload=library if time and not re.search(r"[ :]", str(library)) else None,
+            guest_clock=guest,
+            plugin=option(
+                library,
+                out,
+                time=time,
+                tick=tick,
+                late=max(1, LATE * max(vcpus, FEW)),
+                guest=guest,
+            ),
+            preload=preloaded(library, needed=guest) if time else None,
             hold=True,
         )
         provenance = Origin(
@@ -168,6 +177,21 @@ def profile_kernel(
     if found is None:
         raise NoRegion(f"{variant.name}: the guest ended before it could be looked at: no table")
     return found
+
+
+def preloaded(library: Path, *, needed: bool) -> Path | None:
+    """The plugin as what QEMU loads before all others: None if LD_PRELOAD takes it for several.
+
+    Then there are only more ticks; but where it is needed, that is a UsageError.
+    """
+    if not re.search(r"[ :]", str(library)):
+        return library
+    if needed:
+        raise UsageError(
+            f"LD_PRELOAD takes {library} for several files: let the cache (XDG_CACHE_HOME) be "
+            "where no name has a blank or a colon"
+        )
+    return None
 
 
 def name_regions(

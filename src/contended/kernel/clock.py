@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby, product
 from operator import add
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from contended import stats
 from contended.errors import UsageError, check_range
@@ -35,6 +35,10 @@ MACHINE = "2x20-smt"
 CPUS = (1, 4, 16)
 WINDOW_NS = 200.0
 DEADLINE_S = 900.0
+Clock = Literal["region", "guest"]
+CLOCKS: tuple[Clock, ...] = get_args(Clock)
+"""What keeps time: the region's clock, while timers and sleep follow the host's; or they, too,
+follow it, and no CPU is kept apart from the guest's chores."""
 DOUBT = 0.01  # the part of waits given up, or of instructions in ticks, that marks a result
 LINES = 24  # that are named, those waited for longest
 
@@ -74,7 +78,7 @@ class Timed:
     cpus: int
     seed: int
     window_ns: float
-    clock: Literal["region"]  # what keeps time: timers and sleep still follow the host's
+    clock: Clock
     costs: Mapping[str, float]  # nanoseconds, but parts for `request` and `take`, times for `smt`
     ops: int
     rates: tuple[float, ...]  # operations a second of each worker, while all of them work
@@ -140,7 +144,8 @@ class Times:
         box = machines.get(first.machine)
         head = (
             f"{self.slug}, {self.run}, in virtual time on {box.title}; windows of "
-            f"{first.window_ns:g} ns. waits and lines: of an operation.\n"
+            f"{first.window_ns:g} ns, the {first.clock}'s clock. waits and lines: of an "
+            "operation.\n"
         )
         if any(t.costs != first.costs for t in self.found):
             head += "Each seed has costs of its own, drawn from the ranges of what is not known.\n"
@@ -211,6 +216,7 @@ def time(
     window_ns: float = WINDOW_NS,
     seeds: int = 1,
     drawn: bool = False,
+    kept: Clock = "region",
     source_path: Path | None = None,
     progress: Progress | None = None,
 ) -> Times:
@@ -221,9 +227,11 @@ def time(
     unless one is named; `changed` are parameters of its workload, over its own. Each number of CPUs
     is as many processes, pinned to the first CPUs of the machine as Linux numbers them, and one
     boot for each seed, with the machine's costs or, if they are `drawn`, with others for each seed,
-    the same for all variants. More CPUs than a run's kernels know are those of configuration
+    the same for all variants. With the clock `kept` by the guest there may be more processes than
+    CPUs, and sleep is in that time. More CPUs than a run's kernels know are those of configuration
     `many`. Raises UsageError for more than these, or the machine, have, an unknown machine, a
-    window that is none, and for what the case lacks.
+    window that is none, for processes without a CPU of their own on the region's clock, and for
+    what the case lacks.
     """
     case, box = variants.load(slug), machines.get(machine)
     check_range("--seeds", seeds, 1, 100)
@@ -232,7 +240,13 @@ def time(
     how = c2c.choose_run(case, run)
     for n in cpus:
         check_range("--cpus", n, 1, min(box.cpus, how.of_many().workers))
-    how = replace(how, args={**how.args, **(changed or {})}, watch=())
+    how = replace(how, args={**how.args, **(changed or {})}, watch=(), calls=())
+    procs = str(how.args.get("procs", ""))
+    if kept == "region" and procs.isdecimal() and int(procs) > min(cpus):
+        raise UsageError(
+            f"{procs} processes on {min(cpus)} CPUs: who waits for a CPU sleeps, so give "
+            "--clock guest"
+        )
     chosen = _chosen(case, wanted, names, source_path, progress)
     prices = draws(box, seeds) if drawn else [costs(box)] * seeds
     plan = list(product(chosen, sorted(set(cpus)), enumerate(prices, 1)))
@@ -242,7 +256,7 @@ def time(
         kernel = build.build(variant, fits.config, tree, progress)
         if progress:
             progress(f"time {variant.name} on {n} CPUs", at, len(plan))
-        found += _timed(kernel, variant, fits, box, n, seed, price, window_ns)
+        found += _timed(kernel, variant, fits, box, n, seed, price, window_ns, kept)
     order = [variant.name for variant, _ in chosen]
     found.sort(key=lambda t: (order.index(t.variant), t.label, t.cpus, t.seed))
     return Times(slug, how.name, how.args, tuple(found))
@@ -282,6 +296,7 @@ def _timed(
     seed: int,
     price: Mapping[str, float],
     window_ns: float,
+    kept: Clock = "region",
 ) -> list[Timed]:
     seen = c2c.profile_kernel(
         kernel,
@@ -289,8 +304,9 @@ def _timed(
         run,
         vcpus=cpus,
         quantum=round(window_ns * 1000),
-        time=settings(box, seed, price),
+        time=settings(box, seed, price, first=int(kept == "region")),
         lines=LINES,
+        guest=kept == "guest",
         deadline_s=DEADLINE_S,
     )
     place: dict[str, Any] = {
@@ -298,6 +314,7 @@ def _timed(
         "cpus": cpus,
         "seed": seed,
         "window_ns": window_ns,
+        "clock": kept,
     }
     return [_measured(*each, costs=price, **place) for each in seen]
 
@@ -311,7 +328,6 @@ def _measured(region: plugin.Region, profile: Profile, **how: Any) -> Timed:
     return Timed(
         variant=profile.variant,
         label=profile.label,
-        clock="region",
         **how,
         ops=ops,
         rates=rates,

@@ -11,7 +11,6 @@ thread up adds a tenth of that delay, which no number here tells.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
@@ -237,11 +236,6 @@ def waited(
 def of_several(asked: qemu.Boot, cpus: int, box: MachineModel, seed: int, out: Path) -> qemu.Boot:
     """The same boot on several CPUs, whose time the plugin keeps."""
     library = plugin.build(plugin.find("system"))
-    if re.search(r"[ :]", str(library)):
-        raise UsageError(
-            f"LD_PRELOAD takes {library} for several files: let the cache (XDG_CACHE_HOME) be "
-            "where no name has a blank or a colon"
-        )
     time = clock.settings(box, seed, first=0)
     quantum = round(1000 * clock.WINDOW_NS)
     return replace(
@@ -252,6 +246,6 @@ def of_several(asked: qemu.Boot, cpus: int, box: MachineModel, seed: int, out: P
         icount=False,
         guest_clock=True,
         plugin=plugin.option(library, out, quantum=quantum, time=time, guest=True),
-        preload=library,
+        preload=c2c.preloaded(library, needed=True),
         deadline_s=clock.DEADLINE_S,
     )
