@@ -327,6 +327,13 @@ def test_changes_and_waits_in_guest_time_are_read(
     (place / "waits-row.json").write_text(json.dumps({"results": waits}))
     (read,) = timed.load("some-case", [ratio]).values()
     assert (read.values, read.guesses) == ((2.5,), (1.0,))
+    # and with another variant, each with what else was published in its time
+    waits += [{**waits[1], "variant": "after", "mean_ns": 47e6}]
+    (place / "waits-row.json").write_text(json.dumps({"results": waits}))
+    more: dict[str, Any] = {"rest_ms": 5.0, "file": "waits-row"}
+    other = timed.other_wait("a/b", "after", "before", "lazy", ("b",), (4,), **more)
+    (read,) = timed.load("some-case", [other]).values()
+    assert (read.values, read.guesses) == ((52 / 30,), (1.0,))
 
 
 def test_what_was_given_up_is_doubted_whatever_kept_the_time() -> None:

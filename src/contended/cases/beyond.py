@@ -12,6 +12,7 @@ from functools import cache
 
 from contended import cases, register, stats
 from contended.cases import timed
+from contended.cases.evidence import NONE
 from contended.cases.timed import Region
 from contended.errors import ContendedError, UsageError
 from contended.show import lesson, widget
@@ -134,7 +135,11 @@ def release_rates(slug: str, cpus: int) -> dict[str, float]:
 
 
 def comparison(slug: str) -> Table:
-    """Each published number beside the simulated one, over the parameters, and the naive guess."""
+    """Each published number beside the simulated one, over the parameters, and the naive guess.
+
+    What was timed of a figure of which nothing is simulated is the scoreboard's alone.
+    """
+    about = cases.study(slug).evidence
 
     def shown(ends: Range | None, unit: str) -> str:
         if ends is None:
@@ -142,7 +147,12 @@ def comparison(slug: str) -> Table:
         return span(*ends) if unit in ("ratio", "part") else f"{span(*ends)} {unit}"
 
     rows = []
-    for row in cases.prediction(slug).rows:
+    predicted = cases.prediction(slug).rows
+    simulated = {row.figure for row in predicted if row.simulated is not None}
+    for row in predicted:
+        kernel = {each.of for each in about.get(row.figure, NONE).timed}
+        if row.figure not in simulated and row.name in kernel:
+            continue
         sides: list[Range | None] = [row.published]
         if row.simulated is not None:  # or else the verdict has the other columns' room
             sides += [(row.simulated, row.simulated), row.range, row.naive]

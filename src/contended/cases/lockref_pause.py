@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from contended import register, stats
 from contended.cases import timed
 from contended.cases.evidence import Evidence
 from contended.register import Case
-from contended.simulate.predict import Predicted, cannot
+from contended.show.table import Table
+from contended.simulate.predict import Predicted, cannot, span
+from contended.simulate.verdict import gap, judge, told
 
+SLUG = "lockref-degrade"
 SIZES = (2, 8, 24, 48, 96)
 CALLS = ("fstat", "open")
 _FILE = "../will-it-scale/time-drawn-{}"  # `contended kernel time will-it-scale --run CALL --drawn`
@@ -42,6 +46,28 @@ def predictions(case: Case) -> Iterator[Predicted]:
 def evidence() -> dict[str, Evidence]:
     """What was timed beside each, by the figure's id."""
     return {figure(workers): _of(workers) for workers in SIZES}
+
+
+def table() -> Table:
+    """A row for each call, variant and quotient, a column for each number of processes.
+
+    A cell is what was published, the 5th to the 95th percentile of the draws, and the verdict.
+    """
+    case = register.get(SLUG)
+    about = evidence()
+    rows: dict[str, list[str]] = {}
+    for row in predictions(case):
+        timing = timed.load(SLUG, about[row.figure].timed)[row.name]
+        ends = stats.percentiles(timing.values)
+        unit = 1e6 if row.unit != "ratio" else 1.0
+        published, ours = (span(low / unit, high / unit) for low, high in (row.published, ends))
+        verdict = told(judge(ends, row.published, row.unit), gap(ends, row.published, row.unit))
+        rows.setdefault(row.name, []).append(f"{published} → {ours}: {verdict}")
+    return Table(
+        "One file, by will-it-scale: published → in virtual time, millions a second or a quotient",
+        ("", *(f"{workers} processes" for workers in SIZES)),
+        [(name.replace("/", " / "), *cells) for name, cells in rows.items()],
+    )
 
 
 def _of(workers: int) -> Evidence:

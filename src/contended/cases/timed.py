@@ -173,13 +173,45 @@ def more_cpus(
     """
 
     def read(record: Record) -> list[float]:
-        above, below = (
-            {(r["run"], r["seed"]): r["mean_ns"] for r in _waited(record, variant, label, runs, n)}
-            for n in ([cpus[0]], [cpus[1]])
-        )
-        return [above[boot] / below[boot] for boot in above.keys() & below.keys()]
+        above, below = (_waited(record, variant, label, runs, [n]) for n in cpus)
+        return _quotients(above, below)
 
     return Time(of, read, lambda _: [1.0], file)
+
+
+def other_wait(
+    of: str,
+    top: str,
+    base: str,
+    label: str,
+    runs: Sequence[str],
+    cpus: Sequence[int],
+    *,
+    rest_ms: float = 0.0,
+    file: str = "waits-several",
+) -> Time:
+    """The wait of one variant over that of another, boot by boot as `more_cpus`; it guesses 1.
+
+    `rest_ms` is what else is in both of the published values.
+    """
+
+    def read(record: Record) -> list[float]:
+        found: list[float] = []
+        for n in cpus:
+            above, below = (_waited(record, each, label, runs, [n]) for each in (top, base))
+            found += _quotients(above, below, rest_ms)
+        return found
+
+    return Time(of, read, lambda _: [1.0], file)
+
+
+def _quotients(above: list[Region], below: list[Region], rest_ms: float = 0.0) -> list[float]:
+    """What waits have in the same run and boot, each with what else was published in it."""
+    sides = [
+        {(r["run"], r["seed"]): r["mean_ns"] / 1e6 + rest_ms for r in side}
+        for side in (above, below)
+    ]
+    return [sides[0][boot] / sides[1][boot] for boot in sides[0].keys() & sides[1].keys()]
 
 
 def _waited(
