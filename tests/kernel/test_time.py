@@ -222,6 +222,10 @@ def test_a_seed_s_costs_are_drawn_once_for_all_variants_and_sizes(
     assert all(near.low <= price["near"] <= near.high for price in drawn)
     assert all(price["cross"] == price["near"] for price in drawn), "a socket is one group"
     assert {price["take"] for price in drawn} == {0}, "known of such processors"
+    told = clock.draws(BOX, 8, (0.224, 0.226))
+    assert all(0.224 <= price["instruction"] <= 0.226 for price in told)
+    others = [{**price, "instruction": 0.0} for price in (*drawn, *told)]
+    assert others[:8] == others[8:], "what one process tells changes nothing else"
     unknown = clock.draws(machines.get("1x24"), 8)
     assert sorted(price["take"] for price in unknown) == [0] * 4 + [1] * 4
     assert json.loads(found.to_json())["results"][0]["costs"] == drawn[0]
@@ -311,6 +315,10 @@ def test_a_release_s_kernel_is_of_its_source(
         (["--set", "ops"], "not like"),
         (["--set", "procs=9", "--cpus", "4,16"], "9 processes on 4 CPUs"),
         (["--clock", "host"], "invalid choice: 'host'"),
+        (["--instruction", "0"], "--instruction: give"),
+        (["--instruction", "0.3,0.2"], "--instruction: give"),
+        (["--instruction", "nan"], "--instruction: give"),
+        (["--instruction", "0.1,0.2,0.3"], "not like 0.2"),
         (["--json", "/nowhere/x.json"], "/nowhere"),
         (["--plot", "/nowhere/x.svg"], "/nowhere"),
         (["--plot", "x.txt"], ".svg, .png or .pdf"),

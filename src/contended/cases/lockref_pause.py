@@ -16,7 +16,7 @@ from contended.cases.evidence import Evidence
 from contended.register import Case
 from contended.show.table import Table
 from contended.simulate.predict import Predicted, cannot, span
-from contended.simulate.verdict import gap, judge, told
+from contended.simulate.verdict import Range, gap, judge, told
 
 SLUG = "lockref-degrade"
 SIZES = (2, 8, 24, 48, 96)
@@ -53,21 +53,36 @@ def table() -> Table:
 
     A cell is what was published, the 5th to the 95th percentile of the draws, and the verdict.
     """
-    case = register.get(SLUG)
-    about = evidence()
     rows: dict[str, list[str]] = {}
-    for row in predictions(case):
-        timing = timed.load(SLUG, about[row.figure].timed)[row.name]
-        ends = stats.percentiles(timing.values)
+    for row, ends in _timed():
         unit = 1e6 if row.unit != "ratio" else 1.0
         published, ours = (span(low / unit, high / unit) for low, high in (row.published, ends))
-        verdict = told(judge(ends, row.published, row.unit), gap(ends, row.published, row.unit))
+        factor = gap(ends, row.published, row.unit)
+        verdict = told(judge(ends, row.published, row.unit), factor)
         rows.setdefault(row.name, []).append(f"{published} → {ours}: {verdict}")
     return Table(
         "One file, by will-it-scale: published → in virtual time, millions a second or a quotient",
         ("", *(f"{workers} processes" for workers in SIZES)),
         [(name.replace("/", " / "), *cells) for name, cells in rows.items()],
     )
+
+
+def held(*, quotients: bool) -> tuple[int, int]:
+    """How many of the numbers, or of the quotients, held, and of how many."""
+    verdicts = [
+        judge(ends, row.published, row.unit)
+        for row, ends in _timed()
+        if (row.unit == "ratio") == quotients
+    ]
+    return verdicts.count("held"), len(verdicts)
+
+
+def _timed() -> Iterator[tuple[Predicted, Range]]:
+    """Each row, and the 5th and the 95th percentile of what was timed for it."""
+    about = evidence()
+    for row in predictions(register.get(SLUG)):
+        timing = timed.load(SLUG, about[row.figure].timed)[row.name]
+        yield row, stats.percentiles(timing.values)
 
 
 def _of(workers: int) -> Evidence:

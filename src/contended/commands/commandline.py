@@ -38,6 +38,16 @@ def counts(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list like 1,2,4") from error
 
 
+def between(text: str) -> tuple[float, float]:
+    """A number, or the least and the most like `0.2,0.3`, for argparse."""
+    try:
+        low, *rest = (float(part) for part in text.split(","))
+        (high,) = rest or [low]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 0.2 or 0.2,0.3") from error
+    return low, high
+
+
 def positive(text: str) -> int:
     """A number from 1 up, for argparse."""
     with suppress(ValueError):

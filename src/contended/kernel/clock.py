@@ -182,11 +182,17 @@ def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[s
     }
 
 
-def draws(box: MachineModel, boots: int) -> list[dict[str, float]]:
-    """Costs for so many boots, each from its own range, all of them together: see `costs`."""
+def draws(
+    box: MachineModel, boots: int, instruction: tuple[float, float] | None = None
+) -> list[dict[str, float]]:
+    """Costs for so many boots, each from its own range, all of them together: see `costs`.
+
+    What an `instruction` takes is between two nanoseconds, where one process of the workload tells.
+    """
     ranges = {name: box.parameters[name] for name in _OF_MACHINES}
     ranges |= {name: where for name, (_, where) in _OWN.items()} | {"take": box.take}
-    drawn = latin({name: (each.low, each.high) for name, each in ranges.items()}, boots)
+    ends = {name: (each.low, each.high) for name, each in ranges.items()}
+    drawn = latin({**ends, "instruction": instruction or ends["instruction"]}, boots)
     return [costs(box, each) for each in drawn]
 
 
@@ -216,6 +222,7 @@ def time(
     window_ns: float = WINDOW_NS,
     seeds: int = 1,
     drawn: bool = False,
+    instruction: tuple[float, float] | None = None,
     kept: Clock = "region",
     source_path: Path | None = None,
     progress: Progress | None = None,
@@ -227,8 +234,10 @@ def time(
     unless one is named; `changed` are parameters of its workload, over its own. Each number of CPUs
     is as many processes, pinned to the first CPUs of the machine as Linux numbers them, and one
     boot for each seed, with the machine's costs or, if they are `drawn`, with others for each seed,
-    the same for all variants. With the clock `kept` by the guest there may be more processes than
-    CPUs, and sleep is in that time. More CPUs than a run's kernels know are those of configuration
+    the same for all variants. What an `instruction` takes, least and most nanoseconds, can be that
+    with which one process is as fast as a published one. With the clock `kept` by the guest there
+    may be more processes than CPUs, and sleep is in that time. More CPUs than a run's kernels know
+    are those of configuration
     `many`. Raises UsageError for more than these, or the machine, have, an unknown machine, a
     window that is none, for processes without a CPU of their own on the region's clock, and for
     what the case lacks.
@@ -237,6 +246,8 @@ def time(
     check_range("--seeds", seeds, 1, 100)
     if not 1 <= window_ns <= 100_000:
         raise UsageError(f"a window of {window_ns:g} ns: give 1 to 100000")
+    if instruction and not 0 < instruction[0] <= instruction[1] <= 10:
+        raise UsageError("--instruction: give one nanosecond figure, or two, from 0 to 10")
     how = c2c.choose_run(case, run)
     for n in cpus:
         check_range("--cpus", n, 1, min(box.cpus, how.of_many().workers))
@@ -248,7 +259,8 @@ def time(
             "--clock guest"
         )
     chosen = _chosen(case, wanted, names, source_path, progress)
-    prices = draws(box, seeds) if drawn else [costs(box)] * seeds
+    middle = {"instruction": sum(instruction) / 2} if instruction else None
+    prices = draws(box, seeds, instruction) if drawn else [costs(box, middle)] * seeds
     plan = list(product(chosen, sorted(set(cpus)), enumerate(prices, 1)))
     found: list[Timed] = []
     for at, ((variant, tree), n, (seed, price)) in enumerate(plan):
