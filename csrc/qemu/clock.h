@@ -26,6 +26,10 @@
  * on the way is repeated, a way later. So who has half the way has twice the
  * chance. With `chance` 0 it is the first who asked.
  *
+ * A processor begins loads long before the instructions in front of them are
+ * done. With `ahead` a load asks for its line by so much earlier, but not before
+ * the last atomic instruction, or pause: so that part of the way is no wait.
+ *
  * An access that was not foreseen happens at once, and is charged afterwards.
  * Lines that one vCPU alone has touched cost nothing, nor does the first
  * touch of a line in the region.
@@ -58,6 +62,7 @@ struct ct_machine {
 	uint64_t request; /* thousandths of a way that a line's holder may go on using it */
 	uint64_t chance;  /* 1: who is next is a matter of chance, 0: the first who asked */
 	uint64_t take;	  /* 1: a load of a modified line takes it exclusively */
+	uint64_t ahead;	  /* how long before its instruction a load may begin */
 	uint64_t smt;	  /* thousandths: an instruction's cost while the core's other thread runs */
 	uint64_t sockets, cores, groups, threads, first;
 	uint64_t seed;
@@ -90,7 +95,7 @@ struct ct_waits {
 /* A vCPU's part of it. */
 struct ct_asker {
 	_Alignas(128) _Atomic uint32_t given; /* a futex */
-	uint64_t since;
+	uint64_t since, asked; /* when its access began, and its instruction was there */
 	bool store;
 	struct ct_asker *next;
 	struct ct_entry *entry; /* that was given, until it is accessed */
@@ -98,6 +103,7 @@ struct ct_asker {
 	struct ct_waits undo;	/* what was, before it was given */
 	uint64_t undo_free_at, given_free_at; /* the line's, before and after */
 	struct ct_guess *guesses, *trusted; /* trusted: the one that asked for it */
+	uint64_t fence;		/* the last atomic instruction or pause: no load begins before it */
 	uint64_t line, before; /* that was accessed last, and before this instruction */
 	uint64_t *done; /* when each operation was */
 	uint64_t n_done, max_done;
@@ -358,8 +364,9 @@ static void ct_give(void)
 		a->undo_free_at = atomic_load(&when->free_at);
 
 		const unsigned cpu = ct_cpu_of(a);
-		const uint64_t arrives = ct_move(when, atomic_load(&when->entry->word), cpu,
-						 a->store, ready);
+		const uint64_t there = ct_move(when, atomic_load(&when->entry->word), cpu,
+					       a->store, ready);
+		const uint64_t arrives = there > a->asked ? there : a->asked;
 
 		if (!when->askers) {
 			*best = when->next;
@@ -368,8 +375,8 @@ static void ct_give(void)
 		when->coming = (int)cpu;
 		a->entry = when->entry;
 		a->given_free_at = atomic_load(&when->free_at);
-		a->waits.queued += ready - a->since;
-		a->waits.stalled += a->given_stalled = arrives - a->since;
+		a->waits.queued += ready > a->asked ? ready - a->asked : 0;
+		a->waits.stalled += a->given_stalled = arrives - a->asked;
 		atomic_store(&pacers[cpu].done, arrives);
 		atomic_store(&pacers[cpu].asks, false);
 		atomic_store(&a->given, 1);
@@ -449,6 +456,14 @@ static void ct_escape(unsigned cpu, struct ct_when *when)
 	pthread_mutex_unlock(&ct_arbiter);
 }
 
+/* When an access begins whose instruction is there now. */
+static uint64_t ct_begins(unsigned cpu, uint64_t now, bool store)
+{
+	const uint64_t room = now > askers[cpu].fence ? now - askers[cpu].fence : 0;
+
+	return store ? now : now - (room < machine.ahead ? room : machine.ahead);
+}
+
 /* Wait until the line comes. */
 static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
 {
@@ -459,7 +474,8 @@ static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
 	unsigned looks = 0, stuck = 0;
 
 	pthread_mutex_lock(&ct_arbiter);
-	me->since = atomic_load(&pacer->done);
+	me->asked = atomic_load(&pacer->done);
+	me->since = ct_begins(cpu, me->asked, store);
 	me->store = store;
 	atomic_store(&me->given, 0);
 	if (!when->askers) {
@@ -617,10 +633,12 @@ static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uin
 	if (!free) { /* not foreseen */
 		const uint64_t now = atomic_load(&pacer->done);
 		const uint64_t free_at = atomic_load(&when->free_at);
-		const uint64_t start = now > free_at ? now : free_at;
-		const uint64_t arrives = ct_move(when, word, cpu, store, start);
+		const uint64_t begins = ct_begins(cpu, now, store);
+		const uint64_t start = begins > free_at ? begins : free_at;
+		const uint64_t there = ct_move(when, word, cpu, store, start);
+		const uint64_t arrives = there > now ? there : now;
 
-		askers[cpu].waits.queued += start - now;
+		askers[cpu].waits.queued += start > now ? start - now : 0;
 		askers[cpu].waits.stalled += askers[cpu].now_stalled = arrives - now;
 		askers[cpu].late++;
 		atomic_store(&pacer->done, arrives);
@@ -664,7 +682,12 @@ static inline uint64_t ct_block_time(unsigned cpu, uint64_t n,
 		askers[cpu].ticks += n;
 		return 0;
 	}
-	return n * each + pauses * machine.pause;
+	const uint64_t takes = n * each + pauses * machine.pause;
+
+	if (pauses)
+		askers[cpu].fence = atomic_load_explicit(&pacers[cpu].done,
+							 memory_order_relaxed) + takes;
+	return takes;
 }
 
 static inline void ct_done(unsigned cpu)

@@ -232,6 +232,9 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t va
 		if (ct_timing && atomic && !askers[vcpu].in_tick && !askers[vcpu].came)
 			atomic_fetch_add_explicit(&pacers[vcpu].done, machine.rmw,
 						  memory_order_relaxed);
+		if (ct_timing && atomic)
+			askers[vcpu].fence = atomic_load_explicit(&pacers[vcpu].done,
+								  memory_order_relaxed);
 		leave(&vcpus[vcpu]);
 	}
 }
@@ -571,8 +574,8 @@ static int take_machine(const char *value)
 		&machine.instruction, &machine.rmw,	&machine.pause,	  &machine.core,
 		&machine.near,	      &machine.cross,	&machine.far,	  &machine.fill,
 		&machine.share,	      &machine.request, &machine.chance, &machine.take,
-		&machine.smt,	      &machine.sockets, &machine.cores,	  &machine.groups,
-		&machine.threads,     &machine.first,	&machine.seed,
+		&machine.ahead,	      &machine.smt,	&machine.sockets, &machine.cores,
+		&machine.groups,      &machine.threads, &machine.first,	  &machine.seed,
 	};
 	const size_t n = sizeof(fields) / sizeof(*fields);
 	const char *at = value;

@@ -236,8 +236,10 @@ def test_what_is_not_drawn_costs_what_the_machine_says() -> None:
     fields = [int(each) for each in clock.settings(BOX, 7).split("+")]
     assert fields[:4] == [260, 6000, 45000, 7500]
     assert fields[9] == 100, "a tenth of a way, in thousandths"
-    assert fields[10:13] == [clock.CHANCE, 0, 1500]
-    assert fields[13:] == [2, 20, 1, 2, 1, 7]
+    assert fields[10:14] == [clock.CHANCE, 0, 0, 1500]
+    assert fields[14:] == [2, 20, 1, 2, 1, 7]
+    early = clock.settings(BOX, 7, clock.costs(BOX, {"ahead": 50.0}))
+    assert early.split("+")[12] == "50000"
 
 
 def test_for_more_than_127_cpus_it_takes_kernels_that_know_more(
@@ -316,6 +318,8 @@ def test_a_release_s_kernel_is_of_its_source(
         (["--set", "procs=9", "--cpus", "4,16"], "9 processes on 4 CPUs"),
         (["--clock", "host"], "invalid choice: 'host'"),
         (["--instruction", "0"], "--instruction: give"),
+        (["--ahead", "nan"], "--ahead nan"),
+        (["--ahead", "-1"], "--ahead -1"),
         (["--instruction", "0.3,0.2"], "--instruction: give"),
         (["--instruction", "nan"], "--instruction: give"),
         (["--instruction", "0.1,0.2,0.3"], "not like 0.2"),

@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from contended import tree
+from contended import stats, tree
+from contended.cases import lockref_pause, timed
 
 # Linux f5fe24ef17b5: operations a second by number of processes, with the pause and without
 SIZES = (1, 2, 8, 24, 48, 96)
@@ -86,3 +87,34 @@ def test_more_processes_do_not_scale_one_line() -> None:
     ours = recorded()
     for n in SIZES[2:]:
         assert ours["fstat", "no-pause", n] < 3 * ours["fstat", "no-pause", 1]
+
+
+def test_the_page_says_how_much_of_the_drawn_table_held(page: str) -> None:
+    numbers, quotients = (lockref_pause.held(quotients=each) for each in (False, True))
+    assert f"of {numbers[1]} numbers {numbers[0]} held, and of the {quotients[1]}" in page
+    assert f"quotients of the two columns {quotients[0]}." in page
+
+
+def test_one_process_of_the_drawn_table_is_as_fast_as_the_published_one() -> None:
+    """What an instruction takes was chosen by that, and by nothing else."""
+    for run in ("fstat", "open"):
+        least, most = sorted(PUBLISHED[run, variant][0] for variant in ("pause", "no-pause"))
+        kept = timed.record("will-it-scale", f"time-drawn-{run}")
+        for variant in ("pause", "no-pause"):
+            rates = kept.rates(variant, 1).values()
+            assert len(rates) == 10
+            assert all(0.985 * least < rate < 1.015 * most for rate in rates)
+
+
+def test_the_page_says_what_early_loads_bring(page: str) -> None:
+    early, in_order = (timed.record("will-it-scale", f"time-{f}") for f in ("ahead", "in-order"))
+    assert {r["costs"]["ahead"] for r in early.regions} == {50}
+    middles = {
+        n: [stats.median([*kept.rates("no-pause", n).values()]) for kept in (in_order, early)]
+        for n in (2, 8, 24)
+    }
+    before, after = (f"{rate / 1e6:.2f}" for rate in middles[2])
+    published = f"{PUBLISHED['fstat', 'no-pause'][1] / 1e6:.2f}"
+    assert f"from {before} to {after} M/s, where {published} are published" in page
+    worth = [round(100 * (middles[n][1] / middles[n][0] - 1)) for n in (8, 24)]
+    assert f"it is worth {min(worth)} to {max(worth)} %" in page

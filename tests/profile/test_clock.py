@@ -33,6 +33,7 @@ COSTS = {
     "request": 0,
     "chance": 0,
     "take": 0,
+    "ahead": 0,
     "smt": 1500,
     "sockets": 2,
     "cores": 2,
@@ -199,6 +200,36 @@ def test_a_load_that_takes_the_line_leaves_nothing_to_do_for_the_store(
         assert clock.stalled == ways * 70_000
 
 
+def test_a_load_that_begins_early_has_its_way_behind_it(fake: Path, tmp_path: Path) -> None:
+    """By so much as was done since the last atomic instruction or pause; a store does not."""
+    work = ["block 1 700 16"] * 5  # 16 instructions of 1000 ps each
+    for ahead, before, access, ps in (
+        (0, work, "load", 70_000),
+        (30_000, work, "load", 40_000),
+        (100_000, work, "load", 0),
+        (100_000, work[:2], "load", 37_000),  # no more than was done, and it
+        (100_000, [*work, "atomic 1 800 5000", *work[:2]], "load", 37_000),
+        (100_000, [*work, "pause 1 900 16", *work[:2]], "load", 37_000),
+        (100_000, work, "store", 70_000),
+    ):
+        lines = [*MODIFIED, *before, f"{access} 1 600 1000 8"]
+        clock = play(fake, tmp_path, lines, ahead=ahead).cpus[1].clock
+        assert clock is not None
+        assert clock.stalled == ps, (ahead, before, access)
+        assert clock.transfers == 1
+
+
+def test_a_line_that_is_on_its_way_is_no_nearer_for_who_began_early(
+    fake: Path, tmp_path: Path
+) -> None:
+    lines = [*MODIFIED, *["block 1 700 16"] * 5, *["block 2 700 16"] * 5]
+    lines += ["store 2 500 1000 8", "load 1 600 1000 8"]
+    clock = play(fake, tmp_path, lines, ahead=60_000).cpus[1].clock
+    assert clock is not None
+    # CPU 2 asked at 80,000 ps and has it a way to the other socket later; then it is the same back
+    assert clock.stalled == 2 * 120_000
+
+
 def test_code_that_reads_a_hot_line_in_one_call_waits_for_it_in_no_other(
     fake: Path, tmp_path: Path
 ) -> None:
@@ -292,12 +323,12 @@ def test_who_asks_first_is_served_first_whatever_the_host_does(
 @pytest.mark.parametrize(
     ("argument", "says"),
     [
-        ("time=1+2+3", "19 numbers"),
+        ("time=1+2+3", "20 numbers"),
         (machine(instruction=0), "no such machine"),
         (machine(cores=0), "no such machine"),
         (machine(threads=3), "no such machine"),
         (machine(chance=2), "no such machine"),
-        (machine() + "+1", "19 numbers"),
+        (machine() + "+1", "20 numbers"),
         ("tick=soon", "give an address"),
         ("late=0", "give 1 to 1000000"),
         ("late=1000001", "give 1 to 1000000"),

@@ -98,6 +98,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--drawn", action="store_true", help=drawn)
     one = "what an instruction takes, so that one process is as fast as a published one"
     add("--instruction", type=commandline.between, metavar="NS,NS", help=one)
+    early = "how long before its instruction a load may begin; default: 0, in order"
+    add("--ahead", type=float, default=0.0, metavar="NS", help=early)
     whose = "guest: for what sleeps, and for more processes than CPUs; default: region"
     add("--clock", dest="kept", choices=clock.CLOCKS, default="region", help=whose)
     add("--json", type=Path, metavar="FILE|-", help="write the results as JSON")
@@ -276,7 +278,9 @@ def _time(args: argparse.Namespace) -> None:
     commandline.check_writable(args.plot)
     if args.plot is not None:
         canvas.format_of(args.plot)
-    chosen = options(args, "machine", "cpus", "run", "seeds", "drawn", "instruction", "kept")
+    chosen = options(
+        args, "machine", "cpus", "run", "seeds", "drawn", "instruction", "ahead", "kept"
+    )
     asked = {"wanted": args.variants, "names": args.releases}
     asked |= {"window_ns": args.window, "source_path": args.source}
     with commandline.lines() as progress:

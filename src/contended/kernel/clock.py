@@ -179,11 +179,15 @@ def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[s
         **{name: prices[name] for name in _OF_MACHINES},
         **own,
         "take": float(round(drawn.get("take", 0.0))),
+        "ahead": drawn.get("ahead", 0.0),
     }
 
 
 def draws(
-    box: MachineModel, boots: int, instruction: tuple[float, float] | None = None
+    box: MachineModel,
+    boots: int,
+    instruction: tuple[float, float] | None = None,
+    ahead: float = 0.0,
 ) -> list[dict[str, float]]:
     """Costs for so many boots, each from its own range, all of them together: see `costs`.
 
@@ -193,7 +197,7 @@ def draws(
     ranges |= {name: where for name, (_, where) in _OWN.items()} | {"take": box.take}
     ends = {name: (each.low, each.high) for name, each in ranges.items()}
     drawn = latin({**ends, "instruction": instruction or ends["instruction"]}, boots)
-    return [costs(box, each) for each in drawn]
+    return [costs(box, {**each, "ahead": ahead}) for each in drawn]
 
 
 def settings(
@@ -205,7 +209,8 @@ def settings(
     """
     c = at or costs(box)
     ps = [round(1000 * c[name]) for name in ("instruction", *_OF_MACHINES)]
-    fields = [*ps, CHANCE, round(c["take"]), round(1000 * c["smt"])]
+    own = round(1000 * c["ahead"]), round(1000 * c["smt"])
+    fields = [*ps, CHANCE, round(c["take"]), *own]
     shape = box.sockets, box.cores, box.groups, box.threads
     return "+".join(map(str, [*fields, *shape, first, seed]))
 
@@ -223,6 +228,7 @@ def time(
     seeds: int = 1,
     drawn: bool = False,
     instruction: tuple[float, float] | None = None,
+    ahead: float = 0.0,
     kept: Clock = "region",
     source_path: Path | None = None,
     progress: Progress | None = None,
@@ -235,7 +241,8 @@ def time(
     is as many processes, pinned to the first CPUs of the machine as Linux numbers them, and one
     boot for each seed, with the machine's costs or, if they are `drawn`, with others for each seed,
     the same for all variants. What an `instruction` takes, least and most nanoseconds, can be that
-    with which one process is as fast as a published one. With the clock `kept` by the guest there
+    with which one process is as fast as a published one; loads begin `ahead` nanoseconds before
+    their instructions. With the clock `kept` by the guest there
     may be more processes than CPUs, and sleep is in that time. More CPUs than a run's kernels know
     are those of configuration
     `many`. Raises UsageError for more than these, or the machine, have, an unknown machine, a
@@ -248,6 +255,8 @@ def time(
         raise UsageError(f"a window of {window_ns:g} ns: give 1 to 100000")
     if instruction and not 0 < instruction[0] <= instruction[1] <= 10:
         raise UsageError("--instruction: give one nanosecond figure, or two, from 0 to 10")
+    if not 0 <= ahead <= 1000:
+        raise UsageError(f"--ahead {ahead:g}: give 0 to 1000 nanoseconds")
     how = c2c.choose_run(case, run)
     for n in cpus:
         check_range("--cpus", n, 1, min(box.cpus, how.of_many().workers))
@@ -259,8 +268,8 @@ def time(
             "--clock guest"
         )
     chosen = _chosen(case, wanted, names, source_path, progress)
-    middle = {"instruction": sum(instruction) / 2} if instruction else None
-    prices = draws(box, seeds, instruction) if drawn else [costs(box, middle)] * seeds
+    told = {"ahead": ahead} | ({"instruction": sum(instruction) / 2} if instruction else {})
+    prices = draws(box, seeds, instruction, ahead) if drawn else [costs(box, told)] * seeds
     plan = list(product(chosen, sorted(set(cpus)), enumerate(prices, 1)))
     found: list[Timed] = []
     for at, ((variant, tree), n, (seed, price)) in enumerate(plan):
