@@ -63,8 +63,14 @@ def table() -> Table:
     return Table(
         "One file, by will-it-scale: published → in virtual time, millions a second or a quotient",
         ("", *(f"{workers} processes" for workers in SIZES)),
-        [(name.replace("/", " / "), *cells) for name, cells in rows.items()],
+        [(_said(name), *cells) for name, cells in rows.items()],
     )
+
+
+def _said(name: str) -> str:
+    """A value's name in words."""
+    call, _, what = name.partition("-")
+    return f"{call}, {'the one over the other' if '/' in what else what.replace('-', ' ')}"
 
 
 def held(*, quotients: bool) -> tuple[int, int]:
