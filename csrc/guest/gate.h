@@ -49,8 +49,8 @@ struct gate {
 
 /*
  * Run a region and add it to the result. Each worker is a process: it pins
- * itself, unless it is to be loose, prepares, warms up, waits for the others, and then does its
- * operations. The first one starts the function profiler and marks the begin
+ * itself, unless it is to be loose, prepares, warms up, waits for the others,
+ * and then does its operations. The first one starts the function profiler and marks the begin
  * of the region, the last to finish marks its end and stops the profiler;
  * starting and ending processes is outside.
  *

@@ -89,8 +89,10 @@ static pid_t *jam(const char *const *at, unsigned mounts, unsigned more)
 {
 	pid_t *pids = calloc(mounts, sizeof(*pids));
 
+	if (!pids)
+		fail("no memory for %u processes", mounts);
 	begun = shared_memory(sizeof(*begun));
-	for (unsigned i = 0; pids && i < mounts; i++) {
+	for (unsigned i = 0; i < mounts; i++) {
 		for (unsigned j = 0; j < more; j++)
 			make_file("%s/%u", at[i], j);
 		pids[i] = fork();
@@ -99,8 +101,6 @@ static pid_t *jam(const char *const *at, unsigned mounts, unsigned more)
 		if (!pids[i])
 			list(at[i], i);
 	}
-	if (!pids)
-		fail("no memory for %u processes", mounts);
 	return pids;
 }
 

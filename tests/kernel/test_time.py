@@ -87,6 +87,17 @@ def test_in_the_guests_time_a_cpu_does_as_much_for_three_as_for_one(kernel: Kern
 
 @pytest.mark.check
 @pytest.mark.usefixtures("no_vm_left")
+def test_a_directory_that_is_listed_has_sleepers_who_are_woken(kernel: Kernel) -> None:
+    crowd = {"mounts": "2", "procs": "60", "ops": "60", "loose": "1"}
+    woken = []
+    for jam in ("0", "1000"):
+        found = timed(kernel, "open-creat", 3, kept="guest", jam=jam, **crowd)
+        woken.append(sum(p.hitm for p in found.places if p.function == "wake_q_add"))
+    assert woken[0] < 0.02 < woken[1]
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
 def test_two_windows_agree(kernel: Kernel) -> None:
     rates = [
         timed(kernel, "stat", 8, window_ns=window, ops="200").per_second for window in (100, 400)
