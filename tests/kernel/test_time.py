@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_in_the_guests_time_a_cpu_does_as_much_for_three_as_for_one(kernel: Kern
 @pytest.mark.check
 @pytest.mark.usefixtures("no_vm_left")
 def test_a_directory_that_is_listed_has_sleepers_who_are_woken(kernel: Kernel) -> None:
-    crowd = {"mounts": "2", "procs": "60", "ops": "60", "loose": "1"}
+    crowd: dict[str, Any] = {"mounts": "2", "procs": "60", "ops": "60", "loose": "1"}
     woken = []
     for jam in ("0", "1000"):
         found = timed(kernel, "open-creat", 3, kept="guest", jam=jam, **crowd)

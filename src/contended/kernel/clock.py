@@ -242,9 +242,8 @@ def time(
     boot for each seed, with the machine's costs or, if they are `drawn`, with others for each seed,
     the same for all variants. What an `instruction` takes, least and most nanoseconds, can be that
     with which one process is as fast as a published one; loads begin `ahead` nanoseconds before
-    their instructions. With the clock `kept` by the guest there
-    may be more processes than CPUs, and sleep is in that time. More CPUs than a run's kernels know
-    are those of configuration
+    their instructions. With the clock `kept` by the guest there may be more processes than CPUs,
+    and sleep is in that time. More CPUs than a run's kernels know are those of configuration
     `many`. Raises UsageError for more than these, or the machine, have, an unknown machine, a
     window that is none, for processes without a CPU of their own on the region's clock, and for
     what the case lacks.
