@@ -37,8 +37,8 @@ WINDOW_NS = 200.0
 DEADLINE_S = 900.0
 Clock = Literal["region", "guest"]
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
-"""What keeps time: the region's clock, while timers and sleep follow the host's; or they, too,
-follow it, and no CPU is kept apart from the guest's chores."""
+"""What keeps time. Beside the region's clock timers and sleep follow the host's; with the guest's
+they follow it, too, and no CPU is kept apart from the guest's chores."""
 DOUBT = 0.01  # the part of waits given up, or of instructions in ticks, that marks a result
 LINES = 24  # that are named, those waited for longest
 
