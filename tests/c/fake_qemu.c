@@ -185,7 +185,7 @@ uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *at)
 
 /* --- what runs the guest --- */
 
-enum kind { LOAD, STORE, ATOMIC, HALVES, MARK_BEGIN, MARK_OP, MARK_END, PLAIN, IRET };
+enum kind { LOAD, STORE, ATOMIC, HALVES, MARK_BEGIN, MARK_OP, MARK_END, PLAIN, IRET, PAUSE };
 
 static struct qemu_plugin_tb translated(uint64_t pc, enum kind kind, size_t n)
 {
@@ -194,7 +194,7 @@ static struct qemu_plugin_tb translated(uint64_t pc, enum kind kind, size_t n)
 		[ATOMIC] = { 3, 0xf0, 0xff, 0x07 },	[HALVES] = { 3, 0x48, 0x87, 0x07 },
 		[MARK_BEGIN] = { 3, 0x66, 0x87, 0xdb }, [MARK_OP] = { 3, 0x66, 0x87, 0xc9 },
 		[MARK_END] = { 3, 0x66, 0x87, 0xd2 },	[PLAIN] = { 1, 0x90, 0, 0 },
-		[IRET] = { 2, 0x48, 0xcf, 0 },
+		[IRET] = { 2, 0x48, 0xcf, 0 },		[PAUSE] = { 2, 0xf3, 0x90, 0 },
 	};
 	struct qemu_plugin_tb tb;
 
@@ -297,10 +297,10 @@ static int play(void)
 			*nowhere = 0;
 		} else if (!strcmp(word, "idle")) {
 			idle_cb(1, vcpu);
-		} else if (!strcmp(word, "iret")) {
+		} else if (!strcmp(word, "iret") || !strcmp(word, "pause")) {
 			if (scanf("%" SCNx64, &pc) != 1)
 				return 2;
-			run_one(vcpu, pc, IRET, 0, 0, 1);
+			run_one(vcpu, pc, *word == 'i' ? IRET : PAUSE, 0, 0, 1);
 		} else if (!strcmp(word, "block")) {
 			if (scanf("%" SCNx64 " %u", &pc, &bytes) != 2 || bytes > BLOCK)
 				return 2;

@@ -209,7 +209,7 @@ def test_a_load_that_begins_early_has_its_way_behind_it(fake: Path, tmp_path: Pa
         (100_000, work, "load", 0),
         (100_000, work[:2], "load", 37_000),  # no more than was done, and it
         (100_000, [*work, "atomic 1 800 5000", *work[:2]], "load", 37_000),
-        (100_000, [*work, "pause 1 900 16", *work[:2]], "load", 37_000),
+        (100_000, [*work, "pause 1 900", *work[:2]], "load", 37_000),
         (100_000, work, "store", 70_000),
     ):
         lines = [*MODIFIED, *before, f"{access} 1 600 1000 8"]
