@@ -28,7 +28,8 @@
  *
  * A processor begins loads long before the instructions in front of them are
  * done. With `ahead` a load asks for its line by so much earlier, but not before
- * the last atomic instruction, or pause: so that part of the way is no wait.
+ * the last atomic instruction, or pause: so that part of the way is no wait. While
+ * both threads of a core run each has half of that room.
  *
  * An access that was not foreseen happens at once, and is charged afterwards.
  * Lines that one vCPU alone has touched cost nothing, nor does the first
@@ -170,6 +171,13 @@ static inline unsigned ct_sibling(unsigned cpu)
 	if (machine.threads < 2 || cpu < machine.first)
 		return cpu;
 	return (unsigned)(n < cores ? cpu + cores : cpu - cores);
+}
+
+static inline bool ct_shares_core(unsigned cpu)
+{
+	const unsigned other = ct_sibling(cpu);
+
+	return other != cpu && other < CT_CPUS && atomic_load(&pacers[other].running);
 }
 
 /* --- lines --- */
@@ -460,8 +468,9 @@ static void ct_escape(unsigned cpu, struct ct_when *when)
 static uint64_t ct_begins(unsigned cpu, uint64_t now, bool store)
 {
 	const uint64_t room = now > askers[cpu].fence ? now - askers[cpu].fence : 0;
+	const uint64_t ahead = ct_shares_core(cpu) ? machine.ahead / 2 : machine.ahead;
 
-	return store ? now : now - (room < machine.ahead ? room : machine.ahead);
+	return store ? now : now - (room < ahead ? room : ahead);
 }
 
 /* Wait until the line comes. */
@@ -669,10 +678,9 @@ static inline uint64_t ct_clock_after(unsigned cpu, struct ct_entry *e)
 static inline uint64_t ct_block_time(unsigned cpu, uint64_t n,
 				     uint64_t pauses)
 {
-	const unsigned other = ct_sibling(cpu);
 	uint64_t each = machine.instruction;
 
-	if (other != cpu && other < CT_CPUS && atomic_load(&pacers[other].running))
+	if (ct_shares_core(cpu))
 		each = each * machine.smt / CT_PARTS;
 	if (askers[cpu].entry)
 		ct_mistaken(cpu);

@@ -236,10 +236,16 @@ def test_a_seed_s_costs_are_drawn_once_for_all_variants_and_sizes(
     assert {price["take"] for price in drawn} == {0}, "known of such processors"
     told = clock.draws(BOX, 8, (0.224, 0.226))
     assert all(0.224 <= price["instruction"] <= 0.226 for price in told)
-    others = [{**price, "instruction": 0.0} for price in (*drawn, *told)]
+    assert all(price["ahead"] == 224 * price["instruction"] for price in (*drawn, *told))
+    others = [{**price, "instruction": 0.0, "ahead": 0.0} for price in (*drawn, *told)]
     assert others[:8] == others[8:], "what one process tells changes nothing else"
     unknown = clock.draws(machines.get("1x24"), 8)
     assert sorted(price["take"] for price in unknown) == [0] * 4 + [1] * 4
+    window = [price["ahead"] / price["instruction"] for price in unknown]
+    assert all(224 <= n <= 336 for n in window)
+    assert len(set(window)) == 8
+    in_order = clock.draws(machines.get("1x24"), 8, at={"ahead": 0.0})
+    assert [{**price, "ahead": 0.0} for price in unknown] == in_order
     assert json.loads(found.to_json())["results"][0]["costs"] == drawn[0]
 
 
@@ -248,7 +254,7 @@ def test_what_is_not_drawn_costs_what_the_machine_says() -> None:
     fields = [int(each) for each in clock.settings(BOX, 7).split("+")]
     assert fields[:4] == [260, 6000, 45000, 7500]
     assert fields[9] == 100, "a tenth of a way, in thousandths"
-    assert fields[10:14] == [clock.CHANCE, 0, 0, 1500]
+    assert fields[10:14] == [clock.CHANCE, 0, 224 * 260, 1500]
     assert fields[14:] == [2, 20, 1, 2, 1, 7]
     early = clock.settings(BOX, 7, clock.costs(BOX, {"ahead": 50.0}))
     assert early.split("+")[12] == "50000"

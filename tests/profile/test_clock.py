@@ -219,6 +219,16 @@ def test_a_load_that_begins_early_has_its_way_behind_it(fake: Path, tmp_path: Pa
         assert clock.transfers == 1
 
 
+def test_two_threads_of_a_core_share_what_it_begins_early(fake: Path, tmp_path: Path) -> None:
+    """CPU 3 is CPU 1's other thread, and CPU 0's core is another one of the group."""
+    shape = {"sockets": 1, "cores": 2, "groups": 1, "threads": 2}
+    for beside, ps in (([], 50_000 - 30_000), (["block 3 700 1"], 50_000 - 15_000)):
+        lines = [*MODIFIED, *["block 1 700 16"] * 5, *beside, "load 1 600 1000 8"]
+        clock = play(fake, tmp_path, lines, ahead=30_000, **shape).cpus[1].clock
+        assert clock is not None
+        assert clock.stalled == ps
+
+
 def test_a_line_that_is_on_its_way_is_no_nearer_for_who_began_early(
     fake: Path, tmp_path: Path
 ) -> None:

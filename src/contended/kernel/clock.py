@@ -41,7 +41,6 @@ CLOCKS: tuple[Clock, ...] = get_args(Clock)
 they follow it, too, and no CPU is kept apart from the guest's chores."""
 DOUBT = 0.01  # the part of waits given up, or of instructions in ticks, that marks a result
 LINES = 24  # that are named, those waited for longest
-
 INSTRUCTION = (
     0.26,
     Parameter(
@@ -179,7 +178,7 @@ def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[s
         **{name: prices[name] for name in _OF_MACHINES},
         **own,
         "take": float(round(drawn.get("take", 0.0))),
-        "ahead": drawn.get("ahead", 0.0),
+        "ahead": drawn.get("ahead", drawn.get("window", box.window.low) * own["instruction"]),
     }
 
 
@@ -187,17 +186,19 @@ def draws(
     box: MachineModel,
     boots: int,
     instruction: tuple[float, float] | None = None,
-    ahead: float = 0.0,
+    at: Mapping[str, float] | None = None,
 ) -> list[dict[str, float]]:
     """Costs for so many boots, each from its own range, all of them together: see `costs`.
 
-    What an `instruction` takes is between two nanoseconds, where one process of the workload tells.
+    What an `instruction` takes is between two nanoseconds, where one process of the workload tells;
+    what is given `at` a value is not drawn.
     """
     ranges = {name: box.parameters[name] for name in _OF_MACHINES}
-    ranges |= {name: where for name, (_, where) in _OWN.items()} | {"take": box.take}
+    ranges |= {name: where for name, (_, where) in _OWN.items()}
+    ranges |= {"take": box.take, "window": box.window}
     ends = {name: (each.low, each.high) for name, each in ranges.items()}
     drawn = latin({**ends, "instruction": instruction or ends["instruction"]}, boots)
-    return [costs(box, {**each, "ahead": ahead}) for each in drawn]
+    return [costs(box, {**each, **(at or {})}) for each in drawn]
 
 
 def settings(
@@ -228,7 +229,7 @@ def time(
     seeds: int = 1,
     drawn: bool = False,
     instruction: tuple[float, float] | None = None,
-    ahead: float = 0.0,
+    ahead: float | None = None,
     kept: Clock = "region",
     source_path: Path | None = None,
     progress: Progress | None = None,
@@ -241,12 +242,12 @@ def time(
     is as many processes, pinned to the first CPUs of the machine as Linux numbers them, and one
     boot for each seed, with the machine's costs or, if they are `drawn`, with others for each seed,
     the same for all variants. What an `instruction` takes, least and most nanoseconds, can be that
-    with which one process is as fast as a published one; loads begin `ahead` nanoseconds before
-    their instructions. With the clock `kept` by the guest there may be more processes than CPUs,
-    and sleep is in that time. More CPUs than a run's kernels know are those of configuration
-    `many`. Raises UsageError for more than these, or the machine, have, an unknown machine, a
-    window that is none, for processes without a CPU of their own on the region's clock, and for
-    what the case lacks.
+    with which one process is as fast as a published one, and how many nanoseconds `ahead` of its
+    instruction a load may begin. With the clock `kept` by the guest there may be more processes
+    than CPUs, and sleep is in that time. More CPUs than a run's kernels know are those of
+    configuration `many`. Raises UsageError for more than these, or the machine, have, an unknown
+    machine, a window that is none, for processes without a CPU on the region's clock, and for what
+    the case lacks.
     """
     case, box = variants.load(slug), machines.get(machine)
     check_range("--seeds", seeds, 1, 100)
@@ -254,7 +255,7 @@ def time(
         raise UsageError(f"a window of {window_ns:g} ns: give 1 to 100000")
     if instruction and not 0 < instruction[0] <= instruction[1] <= 10:
         raise UsageError("--instruction: give one nanosecond figure, or two, from 0 to 10")
-    if not 0 <= ahead <= 1000:
+    if ahead is not None and not 0 <= ahead <= 1000:
         raise UsageError(f"--ahead {ahead:g}: give 0 to 1000 nanoseconds")
     how = c2c.choose_run(case, run)
     for n in cpus:
@@ -267,8 +268,9 @@ def time(
             "--clock guest"
         )
     chosen = _chosen(case, wanted, names, source_path, progress)
-    told = {"ahead": ahead} | ({"instruction": sum(instruction) / 2} if instruction else {})
-    prices = draws(box, seeds, instruction, ahead) if drawn else [costs(box, told)] * seeds
+    told = {} if ahead is None else {"ahead": ahead}
+    one = {"instruction": sum(instruction) / 2} if instruction else {}
+    prices = draws(box, seeds, instruction, told) if drawn else [costs(box, told | one)] * seeds
     plan = list(product(chosen, sorted(set(cpus)), enumerate(prices, 1)))
     found: list[Timed] = []
     for at, ((variant, tree), n, (seed, price)) in enumerate(plan):

@@ -50,6 +50,9 @@ class MachineModel:
     take: Parameter
     """Whether a load takes a modified line from its holder (1) or leaves it shared (0), which is
     what is taken for granted here, and what virtual time draws where it is not known."""
+    window: Parameter
+    """How many instructions a CPU has under way, the least unless it is drawn: so far ahead it
+    begins a load, in virtual time. What is simulated here is in order."""
 
     @property
     def cpus(self) -> int:
@@ -112,21 +115,37 @@ _MORE_CORES = _ICE_LAKE | {
     "far": (108.0, "assumed", "cited for 32 cores a socket", 108, 150),
 }
 _CONFIGURED = Parameter("cited", "linux2026pmuevents", 0.0, 1.0)
+_TWICE = "a turn of load and compare-and-exchange is two of the exchange alone"
 _LEFT = Parameter(
     "cited",
-    "mckenney2020cachetorture: a turn of load and compare-and-exchange is two of the exchange "
-    "alone, on Skylake, whose caches these have",
+    f"mckenney2020cachetorture, tarreau2021atomic: {_TWICE}, on Skylake, whose caches these have",
     0.0,
     0.0,
+)
+_LEFT_BY_MILAN = Parameter(
+    "cited", f"tarreau2021atomic: {_TWICE}, between groups of such a processor", 0.0, 0.0
+)
+_WINDOW = Parameter("cited", "llvmskylakeserver", 224.0, 224.0)
+_WINDOW_OF_MILAN = Parameter("cited", "llvmznver3", 256.0, 256.0)
+_MORE_UNDER_WAY = Parameter(
+    "assumed",
+    "later than Skylake, with its 224 (llvmskylakeserver) or half as many again",
+    224,
+    336,
 )
 
 
 def _machine(
-    name: str, title: str, shape: Shape, priced: Priced, take: Parameter = _CONFIGURED
+    name: str,
+    title: str,
+    shape: Shape,
+    priced: Priced,
+    take: Parameter = _CONFIGURED,
+    window: Parameter = _MORE_UNDER_WAY,
 ) -> MachineModel:
     costs = Costs(**{cost: row[0] for cost, row in priced.items()})
     parameters = {cost: Parameter(*row[1:]) for cost, row in priced.items()}
-    return MachineModel(name, title, *shape, costs, parameters, take)
+    return MachineModel(name, title, *shape, costs, parameters, take, window)
 
 
 _TITLES = {
@@ -142,13 +161,13 @@ _TITLES = {
     "2x128": "two sockets of 128 cores, 256 CPUs: the kernel test robot's Sierra Forest, at Ice "
     "Lake's latencies",
 }
-_BUILT: dict[str, tuple[Shape, Priced] | tuple[Shape, Priced, Parameter]] = {
+_BUILT: dict[str, tuple[Shape, Priced] | tuple[Shape, Priced, Parameter, Parameter]] = {
     "1x24": ((1, 24, 1, 1), _ICE_LAKE),
     "2x16-smt": ((2, 16, 1, 2), _ICE_LAKE),
-    "2x20-smt": ((2, 20, 1, 2), _CASCADE_LAKE, _LEFT),
-    "2x24-smt": ((2, 24, 1, 2), _CASCADE_LAKE, _LEFT),
-    "4x20-smt": ((4, 20, 1, 2), _FOUR_SOCKETS, _LEFT),
-    "2x48-smt": ((2, 48, 6, 2), _MILAN),
+    "2x20-smt": ((2, 20, 1, 2), _CASCADE_LAKE, _LEFT, _WINDOW),
+    "2x24-smt": ((2, 24, 1, 2), _CASCADE_LAKE, _LEFT, _WINDOW),
+    "4x20-smt": ((4, 20, 1, 2), _FOUR_SOCKETS, _LEFT, _WINDOW),
+    "2x48-smt": ((2, 48, 6, 2), _MILAN, _LEFT_BY_MILAN, _WINDOW_OF_MILAN),
     "2x48-smt-intel": ((2, 48, 1, 2), _MORE_CORES),
     "2x128": ((2, 128, 1, 1), _MORE_CORES),
 }
