@@ -290,7 +290,8 @@ def test_every_cited_source_is_in_the_references(root: Path) -> None:
     known = set(re.findall(r"^@\w+\{(\w+),", references, flags=re.MULTILINE))
     found = [grace.PARAMETERS["wait_ticks"]]
     for name in machines.names():
-        found += [*machines.get(name).parameters.values(), machines.get(name).take]
+        box = machines.get(name)
+        found += [*box.parameters.values(), box.take, box.window]
     for each in cases.workloads().values():
         found += [w.where for w in each.works.values()] if isinstance(each, Scenario) else []
     keys = {re.split(r"\W", each.source)[0] for each in found if each.basis == "cited"}

@@ -34,19 +34,22 @@ def _machines() -> _Rows:
     return rows
 
 
+_PLAIN = ("request", "take", "window")  # no times
+
+
 def _costs() -> _Rows:
     rows = [["cost", "machines", "value", "basis", "range", "source"]]
-    for name in (*COST_NAMES, "request", "take"):
+    for name in (*COST_NAMES, *_PLAIN):
         # A cost's sources and values, each with the machines that it holds for.
         found: dict[tuple[Parameter, float], list[str]] = {}
         for machine in _shown():
             box = machines.get(machine)
-            where = {**box.parameters, "take": box.take}[name]
+            where = {**box.parameters, "take": box.take, "window": box.window}[name]
             key = where, getattr(box.costs, name, where.low)
             found.setdefault(key, []).append(f"`{machine}`")
         for (where, value), named in found.items():
             which = "all" if len(found) == 1 else ", ".join(named)
-            unit = "" if name in ("request", "take") else " ns"
+            unit = "" if name in _PLAIN else " ns"
             rows.append([f"`{name}`", which, f"{value:g}{unit}", *_where(where)])
     return rows
 

@@ -125,11 +125,11 @@ _LEFT = Parameter(
 _LEFT_BY_MILAN = Parameter(
     "cited", f"tarreau2021atomic: {_TWICE}, between groups of such a processor", 0.0, 0.0
 )
-_WINDOW = Parameter("cited", "llvmskylakeserver", 224.0, 224.0)
-_WINDOW_OF_MILAN = Parameter("cited", "llvmznver3", 256.0, 256.0)
+_WINDOW = Parameter("cited", "llvm2017skylake", 224.0, 224.0)
+_WINDOW_OF_MILAN = Parameter("cited", "llvm2021znver", 256.0, 256.0)
 _MORE_UNDER_WAY = Parameter(
     "assumed",
-    "later than Skylake, with its 224 (llvmskylakeserver) or half as many again",
+    "later than Skylake's, of 224, and up to half as many again",
     224,
     336,
 )
