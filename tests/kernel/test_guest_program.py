@@ -110,12 +110,12 @@ def test_the_list_describes_every_workload(program: Path) -> None:
     assert status == 0
     assert {line["type"] for line in lines} == {"workload"}
     names = [line["name"] for line in lines]
-    assert len(names) == len(set(names)) == 22
+    assert len(names) == len(set(names)) == 23
     assert set(SINGLE) < set(names)
     assert all(line["help"] for line in lines)
 
 
-@pytest.mark.parametrize("name", ["open-creat", "stat"])
+@pytest.mark.parametrize("name", ["open-creat", "stat", "scripts"])
 def test_ops_are_those_of_all_processes(alone: list[str], name: str) -> None:
     status, lines = run(alone, name, "procs=3", "ops=7")
     assert status == 0
