@@ -19,7 +19,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from contended.kernel import boot, build, c2c, clock, qemu, variants
+from contended.kernel import boot, build, c2c, clock, prices, qemu, variants
 from contended.kernel.build import Kernel
 from contended.profile import plugin
 from contended.simulate import machines
@@ -74,7 +74,7 @@ def timed(kernel: Kernel, vcpus: int, ops: int) -> tuple[float, plugin.Directory
         replace(run, args={**run.args, "ops": str(ops)}, calls=()),
         vcpus=vcpus,
         quantum=round(1000 * clock.WINDOW_NS),
-        time=clock.settings(machines.get(clock.MACHINE), seed=1),
+        time=prices.settings(machines.get(clock.MACHINE), seed=1),
         lines=clock.LINES,
     )
     return time.monotonic() - begin, region.directory

@@ -12,7 +12,7 @@ import pytest
 
 from contended import cli, stats
 from contended.errors import UsageError
-from contended.kernel import build, c2c, clock, qemu, source, variants
+from contended.kernel import build, c2c, clock, prices, qemu, source, variants
 from contended.kernel.build import Kernel
 from contended.kernel.clock import Place, Timed, Times
 from contended.kernel.releases import Release
@@ -36,7 +36,7 @@ def timed(
     **args: str,
 ) -> Timed:
     run = GuestRun("known", workload, args)
-    (found,) = clock._timed(kernel, BEFORE, run, BOX, cpus, 1, clock.costs(BOX), window_ns, kept)
+    (found,) = clock._timed(kernel, BEFORE, run, BOX, cpus, 1, prices.costs(BOX), window_ns, kept)
     assert len(found.rates) == cpus
     assert found.escaped < clock.DOUBT
     return found
@@ -144,7 +144,7 @@ def point(cpus: int, seed: int, rate: float, **more: object) -> Timed:
         seed=seed,
         window_ns=200,
         clock="region",
-        costs=clock.costs(BOX),
+        costs=prices.costs(BOX),
         ops=100 * cpus,
         rates=(rate / cpus,) * cpus,
         ns=1000,
@@ -190,7 +190,7 @@ def test_every_cpu_count_variant_and_seed_is_a_boot(monkeypatch: pytest.MonkeyPa
     def booted(_kernel: object, variant: Variant, run: GuestRun, *where: object) -> list[Timed]:
         box, cpus, seed, price, window, _ = where
         assert box == machines.get("1x24")
-        assert price == clock.costs(box)
+        assert price == prices.costs(box)
         assert run.args["ops"] == "7"
         seen.append((variant.name, cpus, seed, window))  # type: ignore[arg-type]
         return [point(cpus, seed, 1e6, variant=variant.name)]  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ def test_a_seed_s_costs_are_drawn_once_for_all_variants_and_sizes(
     def booted(_kernel: object, variant: Variant, _run: GuestRun, *where: object) -> list[Timed]:
         box, cpus, seed, price, *_ = where
         seen[variant.name, cpus, seed] = price  # type: ignore[index,assignment]
-        assert clock.settings(box, seed, price) != clock.settings(box, seed)  # type: ignore[arg-type]
+        assert prices.settings(box, seed, price) != prices.settings(box, seed)  # type: ignore[arg-type]
         return [point(cpus, seed, 1e6, variant=variant.name, costs=price)]  # type: ignore[arg-type]
 
     monkeypatch.setattr(source, "find", lambda *_: None)
@@ -234,30 +234,51 @@ def test_a_seed_s_costs_are_drawn_once_for_all_variants_and_sizes(
     assert all(near.low <= price["near"] <= near.high for price in drawn)
     assert all(price["cross"] == price["near"] for price in drawn), "a socket is one group"
     assert {price["take"] for price in drawn} == {0}, "known of such processors"
-    told = clock.draws(BOX, 8, (0.224, 0.226))
+    told = prices.draws(BOX, 8, (0.224, 0.226))
     assert all(0.224 <= price["instruction"] <= 0.226 for price in told)
     assert all(price["ahead"] == 224 * price["instruction"] for price in (*drawn, *told))
     others = [{**price, "instruction": 0.0, "ahead": 0.0} for price in (*drawn, *told)]
     assert others[:8] == others[8:], "what one process tells changes nothing else"
-    unknown = clock.draws(machines.get("1x24"), 8)
+    unknown = prices.draws(machines.get("1x24"), 8)
     assert sorted(price["take"] for price in unknown) == [0] * 4 + [1] * 4
     window = [price["ahead"] / price["instruction"] for price in unknown]
     assert all(224 <= n <= 336 for n in window)
     assert len(set(window)) == 8
-    in_order = clock.draws(machines.get("1x24"), 8, at={"ahead": 0.0})
+    in_order = prices.draws(machines.get("1x24"), 8, at={"ahead": 0.0})
     assert [{**price, "ahead": 0.0} for price in unknown] == in_order
     assert json.loads(found.to_json())["results"][0]["costs"] == drawn[0]
 
 
 def test_what_is_not_drawn_costs_what_the_machine_says() -> None:
     """In picoseconds; the order is that of the plugin's `time=`."""
-    fields = [int(each) for each in clock.settings(BOX, 7).split("+")]
+    fields = [int(each) for each in prices.settings(BOX, 7).split("+")]
     assert fields[:4] == [260, 6000, 45000, 7500]
     assert fields[9] == 100, "a tenth of a way, in thousandths"
-    assert fields[10:14] == [clock.CHANCE, 0, 224 * 260, 1500]
+    assert fields[10:14] == [prices.CHANCE, 0, 224 * 260, 1500]
     assert fields[14:] == [2, 20, 1, 2, 1, 7]
-    early = clock.settings(BOX, 7, clock.costs(BOX, {"ahead": 50.0}))
+    early = prices.settings(BOX, 7, prices.costs(BOX, {"ahead": 50.0}))
     assert early.split("+")[12] == "50000"
+
+
+@pytest.mark.parametrize(("late", "boots"), [(0, 1), (1, 2), (9, clock.TRIES)])
+def test_a_boot_whose_processes_never_met_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, late: int, boots: int
+) -> None:
+    """What rates they have is of nothing; after a few times it is kept, and marked."""
+    ran: list[Timed] = []
+
+    def booted(*_: object) -> list[Timed]:
+        together = 0.0 if len(ran) < late else 100.0
+        ran.append(replace(point(4, 1, 1e6), together_ns=together))
+        return [ran[-1]]
+
+    monkeypatch.setattr(source, "find", lambda *_: None)
+    monkeypatch.setattr(build, "build", lambda *_: None)
+    monkeypatch.setattr(clock, "_timed", booted)
+    found = clock.time("dentry-false-sharing", cpus=[4], wanted=["before"])
+    assert len(ran) == boots
+    assert found.found == (ran[-1],)
+    assert found.found[0].suspect == (late > boots)
 
 
 def test_for_more_than_127_cpus_it_takes_kernels_that_know_more(

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from contended import child, records, stats
 from contended import machine as host
 from contended.errors import UsageError, check_range
-from contended.kernel import boot, build, c2c, clock, make, qemu, run, source, variants
+from contended.kernel import boot, build, c2c, clock, make, prices, qemu, run, source, variants
 from contended.kernel.make import Progress
 from contended.kernel.variants import GuestRun, KernelCase, Variant
 from contended.measure.results import number
@@ -237,7 +237,7 @@ def of_several(asked: qemu.Boot, cpus: int, box: MachineModel, seed: int, out: P
     """The same boot on several CPUs, whose time the plugin keeps."""
     library = plugin.build(plugin.find("system"))
     # In order: these waits are milliseconds, and a load begins nanoseconds early.
-    time = clock.settings(box, seed, clock.costs(box, {"ahead": 0.0}), first=0)
+    time = prices.settings(box, seed, prices.costs(box, {"ahead": 0.0}), first=0)
     quantum = round(1000 * clock.WINDOW_NS)
     return replace(
         asked,
