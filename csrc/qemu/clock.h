@@ -173,6 +173,7 @@ static inline unsigned ct_sibling(unsigned cpu)
 	return (unsigned)(n < cores ? cpu + cores : cpu - cores);
 }
 
+/* Whether the core's other thread runs. */
 static inline bool ct_shares_core(unsigned cpu)
 {
 	const unsigned other = ct_sibling(cpu);

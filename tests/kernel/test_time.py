@@ -36,11 +36,7 @@ def timed(
     **args: str,
 ) -> Timed:
     run = GuestRun("known", workload, args)
-    how: tuple[Any, ...] = (1, prices.costs(BOX), window_ns, kept)
-    for _ in range(clock.TRIES):  # as `clock.time` does, where a busy host starts one too late
-        (found,) = clock._timed(kernel, BEFORE, run, BOX, cpus, *how)
-        if found.together_ns:
-            break
+    (found,) = clock._met(kernel, BEFORE, run, BOX, cpus, 1, prices.costs(BOX), window_ns, kept)
     assert len(found.rates) == cpus
     assert found.escaped < clock.DOUBT
     return found
