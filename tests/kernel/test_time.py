@@ -54,6 +54,15 @@ def test_own_lines_scale_and_cost_nothing(kernel: Kernel) -> None:
 
 @pytest.mark.check
 @pytest.mark.usefixtures("no_vm_left")
+def test_a_call_takes_the_kernel_as_much_alone_as_beside_others(kernel: Kernel) -> None:
+    """But for waits; a tickless CPU's calls take a fifth more, and a boot of one CPU has none."""
+    found = [timed(kernel, "fstat", n, ops="200") for n in (1, 2)]
+    own = [each.cpus * 1e9 / each.per_second - each.stalled_ns for each in found]
+    assert own[0] == pytest.approx(own[1], rel=0.1)
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
 def test_a_turn_takes_two_ways(kernel: Kernel) -> None:
     """Two processes by turns: each fetches the line to see its turn, and again to write."""
     found = timed(kernel, "c2c-validate", 2, kind="pingpong", ops="1000")
@@ -236,14 +245,15 @@ def test_a_seed_s_costs_are_drawn_once_for_all_variants_and_sizes(
     assert {price["take"] for price in drawn} == {0}, "known of such processors"
     told = prices.draws(BOX, 8, (0.224, 0.226))
     assert all(0.224 <= price["instruction"] <= 0.226 for price in told)
-    assert all(price["ahead"] == 224 * price["instruction"] for price in (*drawn, *told))
+    early = [price["ahead"] / price["instruction"] for price in (*drawn, *told)]
+    assert early[:8] == pytest.approx(early[8:])
+    assert all(0 <= n <= 224 for n in early)
+    assert len(set(early[:8])) == 8
     others = [{**price, "instruction": 0.0, "ahead": 0.0} for price in (*drawn, *told)]
     assert others[:8] == others[8:], "what one process tells changes nothing else"
     unknown = prices.draws(machines.get("1x24"), 8)
     assert sorted(price["take"] for price in unknown) == [0] * 4 + [1] * 4
-    window = [price["ahead"] / price["instruction"] for price in unknown]
-    assert all(224 <= n <= 336 for n in window)
-    assert len(set(window)) == 8
+    assert 224 < max(price["ahead"] / price["instruction"] for price in unknown) <= 336
     in_order = prices.draws(machines.get("1x24"), 8, at={"ahead": 0.0})
     assert [{**price, "ahead": 0.0} for price in unknown] == in_order
     assert json.loads(found.to_json())["results"][0]["costs"] == drawn[0]
@@ -254,7 +264,7 @@ def test_what_is_not_drawn_costs_what_the_machine_says() -> None:
     fields = [int(each) for each in prices.settings(BOX, 7).split("+")]
     assert fields[:4] == [260, 6000, 45000, 7500]
     assert fields[9] == 100, "a tenth of a way, in thousandths"
-    assert fields[10:14] == [prices.CHANCE, 0, 224 * 260, 1500]
+    assert fields[10:14] == [prices.CHANCE, 0, 0, 1500]
     assert fields[14:] == [2, 20, 1, 2, 1, 7]
     early = prices.settings(BOX, 7, prices.costs(BOX, {"ahead": 50.0}))
     assert early.split("+")[12] == "50000"

@@ -34,7 +34,7 @@ def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[s
         **{name: prices[name] for name in _OF_MACHINES},
         **own,
         "take": float(round(drawn.get("take", 0.0))),
-        "ahead": drawn.get("ahead", drawn.get("window", box.window.low) * own["instruction"]),
+        "ahead": drawn.get("ahead", drawn.get("early", box.early.low) * own["instruction"]),
     }
 
 
@@ -51,7 +51,7 @@ def draws(
     """
     ranges = {name: box.parameters[name] for name in _OF_MACHINES}
     ranges |= {name: where for name, (_, where) in _OWN.items()}
-    ranges |= {"take": box.take, "window": box.window}
+    ranges |= {"take": box.take, "early": box.early}
     ends = {name: (each.low, each.high) for name, each in ranges.items()}
     drawn = latin({**ends, "instruction": instruction or ends["instruction"]}, boots)
     return [costs(box, {**each, **(at or {})}) for each in drawn]

@@ -236,8 +236,7 @@ def waited(
 def of_several(asked: qemu.Boot, cpus: int, box: MachineModel, seed: int, out: Path) -> qemu.Boot:
     """The same boot on several CPUs, whose time the plugin keeps."""
     library = plugin.build(plugin.find("system"))
-    # In order: these waits are milliseconds, and a load begins nanoseconds early.
-    time = prices.settings(box, seed, prices.costs(box, {"ahead": 0.0}), first=0)
+    time = prices.settings(box, seed, first=0)
     quantum = round(1000 * clock.WINDOW_NS)
     return replace(
         asked,

@@ -50,9 +50,9 @@ class MachineModel:
     take: Parameter
     """Whether a load takes a modified line from its holder (1) or leaves it shared (0), which is
     what is taken for granted here, and what virtual time draws where it is not known."""
-    window: Parameter
-    """How many instructions a CPU has under way, the least unless it is drawn: so far ahead it
-    begins a load, in virtual time. What is simulated here is in order."""
+    early: Parameter
+    """How many instructions before its own a load begins: from none, which is what is taken for
+    granted, to all that the CPU can have under way. Virtual time draws it."""
 
     @property
     def cpus(self) -> int:
@@ -125,13 +125,10 @@ _LEFT = Parameter(
 _LEFT_BY_MILAN = Parameter(
     "cited", f"tarreau2021atomic: {_TWICE}, between groups of such a processor", 0.0, 0.0
 )
-_WINDOW = Parameter("cited", "llvm2017skylake", 224.0, 224.0)
-_WINDOW_OF_MILAN = Parameter("cited", "llvm2021znver", 256.0, 256.0)
+_EARLY = Parameter("cited", "llvm2017skylake", 0.0, 224.0)
+_EARLY_BY_MILAN = Parameter("cited", "llvm2021znver", 0.0, 256.0)
 _MORE_UNDER_WAY = Parameter(
-    "assumed",
-    "later than Skylake's, of 224, and up to half as many again",
-    224,
-    336,
+    "assumed", "later than Skylake's, of 224, and up to half as many again", 0.0, 336.0
 )
 
 
@@ -141,11 +138,11 @@ def _machine(
     shape: Shape,
     priced: Priced,
     take: Parameter = _CONFIGURED,
-    window: Parameter = _MORE_UNDER_WAY,
+    early: Parameter = _MORE_UNDER_WAY,
 ) -> MachineModel:
     costs = Costs(**{cost: row[0] for cost, row in priced.items()})
     parameters = {cost: Parameter(*row[1:]) for cost, row in priced.items()}
-    return MachineModel(name, title, *shape, costs, parameters, take, window)
+    return MachineModel(name, title, *shape, costs, parameters, take, early)
 
 
 _TITLES = {
@@ -164,10 +161,10 @@ _TITLES = {
 _BUILT: dict[str, tuple[Shape, Priced] | tuple[Shape, Priced, Parameter, Parameter]] = {
     "1x24": ((1, 24, 1, 1), _ICE_LAKE),
     "2x16-smt": ((2, 16, 1, 2), _ICE_LAKE),
-    "2x20-smt": ((2, 20, 1, 2), _CASCADE_LAKE, _LEFT, _WINDOW),
-    "2x24-smt": ((2, 24, 1, 2), _CASCADE_LAKE, _LEFT, _WINDOW),
-    "4x20-smt": ((4, 20, 1, 2), _FOUR_SOCKETS, _LEFT, _WINDOW),
-    "2x48-smt": ((2, 48, 6, 2), _MILAN, _LEFT_BY_MILAN, _WINDOW_OF_MILAN),
+    "2x20-smt": ((2, 20, 1, 2), _CASCADE_LAKE, _LEFT, _EARLY),
+    "2x24-smt": ((2, 24, 1, 2), _CASCADE_LAKE, _LEFT, _EARLY),
+    "4x20-smt": ((4, 20, 1, 2), _FOUR_SOCKETS, _LEFT, _EARLY),
+    "2x48-smt": ((2, 48, 6, 2), _MILAN, _LEFT_BY_MILAN, _EARLY_BY_MILAN),
     "2x48-smt-intel": ((2, 48, 1, 2), _MORE_CORES),
     "2x128": ((2, 128, 1, 1), _MORE_CORES),
 }
