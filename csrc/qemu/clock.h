@@ -111,6 +111,7 @@ struct ct_asker {
 	struct ct_waits waits;
 	uint64_t late, misled; /* lines that were not foreseen, or not accessed when they came */
 	uint64_t late_first, late_last; /* `late` at the first operation's end, and the last's */
+	uint64_t ticks_first, ticks_last; /* `ticks` then: many are due when a region begins */
 	uint64_t now_stalled;  /* of this access, if it was not foreseen */
 	uint64_t ticks;	      /* instructions of timer ticks */
 	bool in_tick;
@@ -704,8 +705,11 @@ static inline void ct_done(unsigned cpu)
 	struct ct_asker *me = &askers[cpu];
 
 	me->late_last = me->late;
-	if (!me->n_done)
+	me->ticks_last = me->ticks;
+	if (!me->n_done) {
 		me->late_first = me->late;
+		me->ticks_first = me->ticks;
+	}
 	if (me->n_done == me->max_done) {
 		me->max_done = me->max_done ? 2 * me->max_done : 64;
 		me->done = ct_must(realloc(me->done, me->max_done * sizeof(*me->done)));

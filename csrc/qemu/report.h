@@ -40,7 +40,7 @@ static void put_clock(FILE *f, const struct ct_asker *a)
 		",\"fills\":%" PRIu64 ",\"late\":%" PRIu64 ",\"misled\":%" PRIu64
 		",\"ticks\":%" PRIu64 ",\"done\":[",
 		a->waits.stalled, a->waits.queued, a->waits.transfers, a->waits.fills,
-		a->late_last - a->late_first, a->misled, a->ticks);
+		a->late_last - a->late_first, a->misled, a->ticks_last - a->ticks_first);
 	for (uint64_t i = 0; i < a->n_done; i++)
 		fprintf(f, "%s%" PRIu64, i ? "," : "", a->done[i]);
 	fputs("]},", f);

@@ -290,10 +290,11 @@ def test_a_busy_sibling_slows_a_core_down(fake: Path, tmp_path: Path) -> None:
 def test_a_timer_tick_takes_no_time_and_moves_its_lines(fake: Path, tmp_path: Path) -> None:
     tick = [f"block 1 {TICK:x} 9", "atomic 1 500 1000", "load 1 501 3000 8", "iret 1 9100"]
     later = ["block 1 700 16"] * 40
-    lines = [*MODIFIED, "store 2 400 3000 8", *later, "op 1", *tick, "op 1", "atomic 1 502 1000"]
+    lines = [*MODIFIED, "store 2 400 3000 8", *tick, *later, "op 1", *tick, "op 1"]
+    lines += ["atomic 1 502 1000"]
     clock = play(fake, tmp_path, [*lines, "op 1"]).cpus[1].clock
     assert clock is not None
-    assert clock.ticks == 9 + 2 + 1
+    assert clock.ticks == 9 + 2 + 1, "of the operations after the first mark"
     assert (clock.transfers, clock.fills, clock.stalled) == (0, 0, 0)
     # of the operations between the first mark and the last: two marks, and an atomic on its line
     assert clock.done[-1] - clock.done[0] == 2 * 1000 + 1000 + 7000

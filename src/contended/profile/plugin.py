@@ -212,7 +212,7 @@ class Clock:
     fills: Count  # copies of shared lines
     late: Count  # lines not foreseen, after the first operation: accessed before they had come
     misled: Count  # lines waited for in error, which cost nothing
-    ticks: Count  # instructions of timer ticks, which took none of its time
+    ticks: Count  # instructions of timer ticks, after the first, which took none of its time
 
 
 @dataclass(frozen=True, slots=True)
