@@ -98,7 +98,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--drawn", action="store_true", help=drawn)
     one = "what an instruction takes, so that one process is as fast as a published one"
     add("--instruction", type=commandline.between, metavar="NS,NS", help=one)
-    early = "how long before its instruction a load may begin; default: the machine's"
+    early = "how long before its instruction a load may begin; default: 0, or drawn"
     add("--ahead", type=float, metavar="NS", help=early)
     whose = "guest: for what sleeps, and for more processes than CPUs; default: region"
     add("--clock", dest="kept", choices=clock.CLOCKS, default="region", help=whose)
