@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from simulated import NOTHING, PRIMES, flat, repeat
+from simulated import NOTHING, PRIMES, adding, flat, repeat, sockets
 
 from contended.simulate import machines
 from contended.simulate.caches import POLICIES, Phase, Policy, Topology, simulate
@@ -52,6 +52,15 @@ def test_on_one_socket_a_cpu_s_number_gives_it_nothing(policy: Policy) -> None:
     found = shares(policy)
     assert sum(found) == pytest.approx(1)
     assert all(0.18 < part < 0.32 for part in found), found
+
+
+def test_who_has_half_the_way_has_twice_the_chance() -> None:
+    """Seven ask for what the eighth has just used: three as near as 53 ns, four at 131."""
+    seen = repeat(adding(), 8, topology=sockets(8, 4), ns=2_000_000)
+    far = seen.counts["transfers_far"] / (
+        seen.counts["transfers_far"] + seen.counts["transfers_near"]
+    )
+    assert far == pytest.approx(4 * 53 / 131 / (3 + 4 * 53 / 131), rel=0.05)
 
 
 def test_chance_is_the_seed_s() -> None:

@@ -21,6 +21,7 @@ from contended.simulate.lines import (
     DEPART,
     EVENTS,
     FLAG,
+    HOME,
     LAST,
     LEFT,
     LOW9,
@@ -100,6 +101,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
         lines[line + OWNER] = -1
         lines[line + BUSY] = -1
         lines[line + LAST] = -1
+        lines[line + HOME] = -1
     # Sets of CPUs, 8 words each: who shares each line, and then who is in each CPU's core, in its
     # group and in its socket.
     near = 8 * n_lines
@@ -254,6 +256,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                     else:
                         lines[at + OWNER] = c
                     lines[at + BUSY] = -1
+                    lines[at + HOME] = c
             else:
                 if stage == RUN and op == SPIN:
                     y = program[pc + 5]
@@ -350,7 +353,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
 
             if came:
                 while lines[at + LAST] >= 0 and lines[at + BUSY] < 0:
-                    b = take(at, lines, place, overtakes, queues, n, state)
+                    b = take(at, lines, place, cost, overtakes, queues, n, state)
                     key = begin(at, b, begun, world, row)
                     bound = min(bound, key)
             if watch:

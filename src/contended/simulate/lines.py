@@ -10,7 +10,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 # Columns of a line.
-OWNER, BUSY, DEPART, FREE, LAST, OVERTAKEN, SHARERS = range(7)
+OWNER, BUSY, DEPART, FREE, LAST, OVERTAKEN, SHARERS, HOME = range(8)
 # Columns of a CPU.
 PC, STAGE, WANT, SINCE, LEFT, ASKED, PREEMPT = range(7)
 # What a CPU is doing: running, waiting in a line's queue, about to get its line, watching a word
@@ -236,8 +236,36 @@ def shuffle(at: Any, first: Any, lines: Any, queues: Any, size: Any, state: Any)
 
 
 @njit(cache=True)
+def _chance(place: Any, cost: Any, a: Any, home: Any) -> Any:
+    # Who finds the line on its way asks again a way later. Nobody is nearer than a neighbour.
+    near = max(cost[NEAR], np.int64(1))
+    return (near << np.int64(20)) // max(cost[between(place, a, home)], near)
+
+
+@njit(cache=True)
+def _by_chance(
+    at: Any, lines: Any, place: Any, cost: Any, queues: Any, size: Any, state: Any
+) -> Any:
+    # one of those who wait, the more likely the nearer to who had the line last
+    line, home, last = (at >> 3) * size, lines[at + HOME], lines[at + LAST]
+    if home < 0:
+        return one_of(state, size, last + 1)
+    total = np.int64(0)
+    for i in range(last + 1):
+        total += _chance(place, cost, queues[line + i], home)
+    drawn = one_of(state, size, total)
+    best = np.int64(0)
+    while best < last:
+        drawn -= _chance(place, cost, queues[line + best], home)
+        if drawn < 0:
+            break
+        best += 1
+    return best
+
+
+@njit(cache=True)
 def take(
-    at: Any, lines: Any, place: Any, overtakes: Any, queues: Any, size: Any, state: Any
+    at: Any, lines: Any, place: Any, cost: Any, overtakes: Any, queues: Any, size: Any, state: Any
 ) -> Any:
     """The next to be served, taken out of those who wait: they are in the order of asking."""
     line = (at >> 3) * size
@@ -245,7 +273,7 @@ def take(
     best: Any = np.int64(0)
     if overtakes == 0:
         if last > 0:
-            best = one_of(state, size, last + 1)
+            best = _by_chance(at, lines, place, cost, queues, size, state)
     elif overtakes > 0 and lines[at + OWNER] >= 0 and lines[at + OVERTAKEN] < overtakes:
         nearest = between(place, queues[line], lines[at + OWNER])
         for i in range(1, last + 1):
