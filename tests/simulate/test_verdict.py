@@ -68,6 +68,7 @@ def test_a_gap_is_the_factor_between_the_nearest_ends() -> None:
     assert gap((0.0, 0.0), (5.0, 5.0)) == math.inf
     assert gap((-34.0, -34.0), (-60.2, -60.2), "%") == pytest.approx(0.66 / 0.398)
     assert told("differs", 2.5) == "differs, 2.5 times"
+    assert told("differs", 1.0017) == "differs, under 1.01 times"
     assert told("differs", math.inf) == "differs"
     assert told("consistent", 1.0) == "consistent, says little"
 

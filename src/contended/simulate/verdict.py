@@ -68,7 +68,7 @@ def told(verdict: Verdict, factor: float = 1.0) -> str:
     """A verdict in words; what differs, by what factor."""
     if verdict != "differs" or not 1 < factor < float("inf"):
         return SHOWN[verdict]
-    return f"{SHOWN[verdict]}, {factor:.3g} times"
+    return f"{SHOWN[verdict]}, {f'{factor:.3g}' if factor >= 1.005 else 'under 1.01'} times"
 
 
 def _plain(ends: Range, unit: str) -> Range:
