@@ -59,7 +59,7 @@ class Boot:
     vcpus: int = 2
     args: Mapping[str, str] = field(default_factory=dict)  #: The guest's, as `ct.NAME=VALUE`.
     cmdline: str = ""  #: Added to the standard command line.
-    tickless: bool = True  #: A CPU that is at work has no timer ticks, but for the first CPU.
+    tickless: bool = True  #: A CPU at work has no timer ticks or RCU callbacks, but for the first.
     accel: Accel = "auto"  #: `auto` is KVM if it works here, otherwise TCG.
     icount: bool = False  #: One vCPU whose clock counts instructions, so that times are repeatable.
     deadline_s: float = 120  #: From the start to the guest's last line.
@@ -138,8 +138,12 @@ def command_line(boot: Boot) -> str:
         parts.append("nolapic_timer")
     if boot.vcpus > 1 and not boot.guest_clock:
         others = f"1-{boot.vcpus - 1}"
-        nohz = f"nohz_full={others} isolcpus=nohz," if boot.tickless else "isolcpus="
-        parts.append(f"{nohz}domain,managed_irq,{others} rcu_nocbs={others}")
+        if boot.tickless:
+            parts.append(
+                f"nohz_full={others} rcu_nocbs={others} isolcpus=nohz,domain,managed_irq,{others}"
+            )
+        else:
+            parts.append(f"isolcpus=domain,managed_irq,{others}")
     parts.append(boot.cmdline)
     for name, value in {**boot.args, **({"hold": "1"} if boot.hold else {})}.items():
         if not re.fullmatch(r"[^\s\"=]+", name) or not re.fullmatch(r"[^\s\"]*", value):
