@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -23,12 +22,14 @@ NEAR = 1.5
 
 
 def recorded() -> dict[tuple[str, str, int], float]:
+    """By run, variant and processes: the middle of ten draws."""
     found = {}
-    for run in ("fstat", "open"):
-        path = tree.home() / "results" / "will-it-scale" / f"time-{run}.json"
-        for row in json.loads(path.read_text())["results"]:
-            assert row["machine"] == "2x24-smt"
-            found[run, row["variant"], row["cpus"]] = row["per_second"]
+    for run, variant in PUBLISHED:
+        kept = timed.record("will-it-scale", f"time-drawn-{run}")
+        for n in SIZES:
+            rates = kept.rates(variant, n).values()
+            assert len(rates) == 10
+            found[run, variant, n] = stats.median([*rates])
     return found
 
 
@@ -104,17 +105,3 @@ def test_one_process_of_the_drawn_table_is_as_fast_as_the_published_one() -> Non
             rates = kept.rates(variant, 1).values()
             assert len(rates) == 10
             assert all(0.985 * least < rate < 1.015 * most for rate in rates)
-
-
-def test_the_page_says_what_early_loads_bring(page: str) -> None:
-    early, in_order = (timed.record("will-it-scale", f"time-{f}") for f in ("ahead", "in-order"))
-    assert {r["costs"]["ahead"] for r in early.regions} == {50}
-    middles = {
-        n: [stats.median([*kept.rates("no-pause", n).values()]) for kept in (in_order, early)]
-        for n in (2, 8, 24)
-    }
-    before, after = (f"{rate / 1e6:.2f}" for rate in middles[2])
-    published = f"{PUBLISHED['fstat', 'no-pause'][1] / 1e6:.2f}"
-    assert f"from {before} to {after} M/s, where {published} are published" in page
-    worth = [round(100 * (middles[n][1] / middles[n][0] - 1)) for n in (8, 24)]
-    assert f"it is worth {min(worth)} to {max(worth)} %" in page
