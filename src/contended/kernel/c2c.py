@@ -130,9 +130,9 @@ def profile_kernel(
                 **({"fifo": "1"} if served else {}),
             },
             cmdline=" ".join(filter(None, (CMDLINE, time and TIMED, variant.cmdline, run.cmdline))),
-            # A tickless CPU's system calls take hundreds of instructions more than another's, to tell
-            # RCU of each, and it hands its callbacks to another; and the deadline servers' timers
-            # would all be in one CPU's queue.
+            # A tickless CPU's system calls take hundreds of instructions more than another's, to
+            # tell RCU of each, and it hands its callbacks to another; and the deadline servers'
+            # timers would all be in one CPU's queue.
             tickless=not time and not trace,
             accel="tcg",
             deadline_s=deadline_s,
