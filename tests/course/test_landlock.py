@@ -125,9 +125,9 @@ for n in range(3):
     if os.fork() == 0:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if os.fork():
+        if child := os.fork():
+            print(child, flush=True)  # before all of its parents have ended, and so the run
             os._exit(0)
-        print(os.getpid(), flush=True)
         time.sleep(600)
 os.wait(), os.wait(), os.wait()
 """
