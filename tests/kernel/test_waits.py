@@ -89,11 +89,9 @@ def test_several_cpus_wait_for_ticks_and_one_as_long_by_either_clock(
     before, run = case.variants["before"], case.runs["hz-100"]
     kernel = build.build(before, run.config, tree)
     kept = waits.recorded(SLUG)
-    several = waits.recorded(SLUG, "waits-several")
     tick_ms = 1000 / make.hz(run.config, kernel.version)
     for one in waits.waited(kernel, before, run, 1, 4, box):
         # Chance is the guest's and the host's: four CPUs were recorded with 37 to 49 ms.
-        assert several.ms(run.name, before.name, one.label, 4)
         assert 2 < one.mean_ns / 1e6 / tick_ms < 10
         assert (one.cpus, one.machine) == (4, box.name)
         assert one.escaped < clock.DOUBT
