@@ -26,6 +26,13 @@
  * on the way is repeated, a way later. So who has half the way has twice the
  * chance. With `chance` 0 it is the first who asked.
  *
+ * Caches are a core's, not a thread's. What a core's other thread has is at hand:
+ * whoever asked for it before it came, or while its core could still go on using
+ * it, is served before the line leaves the core, and nobody is asked for it; a
+ * clean copy of the other thread's costs nothing, and a line that one thread has
+ * modified stays modified in their core when the other reads it. While a thread
+ * waits for a line, or pauses, the other one has the core's units for itself.
+ *
  * A processor begins loads long before the instructions in front of them are
  * done. With `ahead` a load asks for its line by so much earlier, but not before
  * the last atomic instruction, or pause: so that part of the way is no wait. While
@@ -72,7 +79,8 @@ struct ct_machine {
 /* A line that two vCPUs have touched. */
 struct ct_when {
 	_Atomic uint64_t free_at;
-	_Atomic bool wanted; /* somebody waits for it */
+	uint64_t here, stays; /* since when its holder has it, and how long that core may use it */
+	_Atomic bool wanted;  /* somebody waits for it */
 	int coming; /* the vCPU that was given it and has not yet accessed it; -1: none */
 	struct ct_asker *askers;
 	struct ct_entry *entry;
@@ -103,6 +111,8 @@ struct ct_asker {
 	uint64_t given_stalled; /* for it */
 	struct ct_waits undo;	/* what was, before it was given */
 	uint64_t undo_free_at, given_free_at; /* the line's, before and after */
+	uint64_t undo_here, undo_stays;
+	_Atomic uint64_t idle_from, idle_until; /* it leaves the core to the other thread */
 	struct ct_guess *guesses, *trusted; /* trusted: the one that asked for it */
 	uint64_t fence;		/* the last atomic instruction or pause: no load begins before it */
 	uint64_t line, before; /* that was accessed last, and before this instruction */
@@ -174,6 +184,11 @@ static inline unsigned ct_sibling(unsigned cpu)
 	return (unsigned)(n < cores ? cpu + cores : cpu - cores);
 }
 
+static inline bool ct_is_twin(unsigned a, unsigned b)
+{
+	return a != b && ct_sibling(a) == b;
+}
+
 /* Whether the core's other thread runs. */
 static inline bool ct_shares_core(unsigned cpu)
 {
@@ -182,11 +197,36 @@ static inline bool ct_shares_core(unsigned cpu)
 	return other != cpu && other < CT_CPUS && atomic_load(&pacers[other].running);
 }
 
+/* Whether it does something then: it may wait for a line, or pause. */
+static inline bool ct_shares_units(unsigned cpu)
+{
+	const uint64_t now = atomic_load_explicit(&pacers[cpu].done, memory_order_relaxed);
+	const unsigned other = ct_sibling(cpu);
+
+	if (!ct_shares_core(cpu))
+		return false;
+	return now < atomic_load_explicit(&askers[other].idle_from, memory_order_relaxed) ||
+	       now >= atomic_load_explicit(&askers[other].idle_until, memory_order_relaxed);
+}
+
+static inline void ct_idles(unsigned cpu, uint64_t from, uint64_t until)
+{
+	atomic_store_explicit(&askers[cpu].idle_from, from, memory_order_relaxed);
+	atomic_store_explicit(&askers[cpu].idle_until, until, memory_order_relaxed);
+}
+
 /* --- lines --- */
 
 static inline bool ct_has(const struct ct_when *when, unsigned cpu)
 {
 	return atomic_load_explicit(&when->sharers[cpu / 64], memory_order_relaxed) >> cpu % 64 & 1;
+}
+
+static inline bool ct_twin_has(const struct ct_when *when, unsigned cpu)
+{
+	const unsigned other = ct_sibling(cpu);
+
+	return other != cpu && other < 64 * ct_words && ct_has(when, other);
 }
 
 static inline void ct_keep_only(struct ct_when *when, unsigned cpu)
@@ -205,7 +245,7 @@ static uint64_t ct_latency(const struct ct_when *when, uint64_t word, unsigned c
 	if (mode != CT_SHARED)
 		return CT_OWNER(word) == cpu ? 0 : ct_way(CT_OWNER(word), cpu);
 	if (!store)
-		return ct_has(when, cpu) ? 0 : machine.fill;
+		return ct_has(when, cpu) || ct_twin_has(when, cpu) ? 0 : machine.fill;
 	for (unsigned i = 0; i < 64 * ct_words; i++) {
 		const uint64_t way = i != cpu && ct_has(when, i) ? ct_way(i, cpu) : 0;
 
@@ -214,19 +254,32 @@ static uint64_t ct_latency(const struct ct_when *when, uint64_t word, unsigned c
 	return longest;
 }
 
+/* Whether the line is the other thread's of the core, which alone has it. */
+static inline bool ct_within(uint64_t word, unsigned cpu)
+{
+	return (word & CT_MODE) != CT_SHARED && ct_is_twin(CT_OWNER(word), cpu);
+}
+
 /* The line begins to move at `start`: when it is there. */
 static uint64_t ct_move(struct ct_when *when, uint64_t word, unsigned cpu, bool store,
 			uint64_t start)
 {
-	const uint64_t latency = ct_latency(when, word, cpu, store);
-	const bool copy = (word & CT_MODE) == CT_SHARED && !store;
+	const uint64_t latency = ct_latency(when, word, cpu, store), there = start + latency;
 
 	if (!latency)
 		return start;
-	atomic_store(&when->free_at, copy ? start + machine.share :
-					    start + latency + latency * machine.request / CT_PARTS);
-	*(copy ? &askers[cpu].waits.fills : &askers[cpu].waits.transfers) += 1;
-	return start + latency;
+	if ((word & CT_MODE) == CT_SHARED && !store) {
+		atomic_store(&when->free_at, start + machine.share);
+		askers[cpu].waits.fills++;
+		return there;
+	}
+	/* How long a core goes on using a line began when it came to the core. */
+	if (!ct_within(word, cpu))
+		when->stays = there + latency * machine.request / CT_PARTS;
+	when->here = there;
+	atomic_store(&when->free_at, when->stays > there ? when->stays : there);
+	askers[cpu].waits.transfers++;
+	return there;
 }
 
 /* --- the arbiter --- */
@@ -251,16 +304,27 @@ static inline unsigned ct_cpu_of(const struct ct_asker *asker)
 }
 
 /*
- * When somebody's wait for a line can end: at once if he has it by then, else
- * when it is free. So its holder, too, waits: for those who asked earlier.
+ * When a line can be had that is wanted since then: at once by who has it by
+ * then, as soon as its holder has it by the other thread of that core, else when
+ * it is free. So its holder, too, waits: for those who asked earlier.
  */
+static uint64_t ct_free_for(const struct ct_when *when, uint64_t word, unsigned cpu, bool store,
+			    uint64_t since)
+{
+	const uint64_t free_at = atomic_load(&when->free_at);
+
+	if (since > free_at || !ct_latency(when, word, cpu, store))
+		return since;
+	if (ct_within(word, cpu) && since <= when->stays)
+		return since > when->here ? since : when->here;
+	return free_at;
+}
+
 static uint64_t ct_ready_for(const struct ct_when *when, const struct ct_asker *a)
 {
-	const uint64_t word = atomic_load(&when->entry->word), free_at = atomic_load(&when->free_at);
+	const uint64_t word = atomic_load(&when->entry->word);
 
-	if (a->since > free_at || !ct_latency(when, word, ct_cpu_of(a), a->store))
-		return a->since;
-	return free_at;
+	return ct_free_for(when, word, ct_cpu_of(a), a->store, a->since);
 }
 
 /* When a line that somebody waits for can next be given to somebody. */
@@ -372,6 +436,8 @@ static void ct_give(void)
 
 		a->undo = a->waits;
 		a->undo_free_at = atomic_load(&when->free_at);
+		a->undo_here = when->here;
+		a->undo_stays = when->stays;
 
 		const unsigned cpu = ct_cpu_of(a);
 		const uint64_t there = ct_move(when, atomic_load(&when->entry->word), cpu,
@@ -387,6 +453,7 @@ static void ct_give(void)
 		a->given_free_at = atomic_load(&when->free_at);
 		a->waits.queued += ready > a->asked ? ready - a->asked : 0;
 		a->waits.stalled += a->given_stalled = arrives - a->asked;
+		ct_idles(cpu, a->asked, arrives);
 		atomic_store(&pacers[cpu].done, arrives);
 		atomic_store(&pacers[cpu].asks, false);
 		atomic_store(&a->given, 1);
@@ -430,11 +497,18 @@ static void ct_taken(unsigned cpu)
 static void ct_mistaken(unsigned cpu)
 {
 	struct ct_asker *me = &askers[cpu];
+	struct ct_when *when = me->entry->when;
 	uint64_t given = me->given_free_at;
 
 	me->trusted->torn = true;
 	atomic_fetch_sub(&pacers[cpu].done, me->given_stalled);
-	atomic_compare_exchange_strong(&me->entry->when->free_at, &given, me->undo_free_at);
+	pthread_mutex_lock(&ct_arbiter);
+	if (atomic_compare_exchange_strong(&when->free_at, &given, me->undo_free_at)) {
+		when->here = me->undo_here;
+		when->stays = me->undo_stays;
+	}
+	pthread_mutex_unlock(&ct_arbiter);
+	ct_idles(cpu, 0, 0);
 	me->waits = me->undo;
 	me->misled++;
 	ct_taken(cpu);
@@ -459,6 +533,7 @@ static void ct_escape(unsigned cpu, struct ct_when *when)
 			*w = when->next;
 			atomic_store(&when->wanted, false);
 		}
+		ct_idles(cpu, 0, 0);
 		atomic_store(&pacers[cpu].asks, false);
 		pacers[cpu].escapes++;
 		ct_give();
@@ -488,6 +563,7 @@ static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
 	me->asked = atomic_load(&pacer->done);
 	me->since = ct_begins(cpu, me->asked, store);
 	me->store = store;
+	ct_idles(cpu, me->asked, UINT64_MAX); /* until it is given, or gives up */
 	atomic_store(&me->given, 0);
 	if (!when->askers) {
 		when->next = ct_wanted;
@@ -623,18 +699,21 @@ static struct ct_when *ct_meet(struct ct_entry *e, uint64_t word)
 
 /*
  * An access, before its line's state changes; `word` is what the state was.
- * Returns whether this load takes the line exclusively.
+ * Returns the mode in which a load leaves the line: all but shared is its own.
  */
-static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uint64_t pc,
-			    bool store)
+static uint64_t ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uint64_t pc,
+				bool store)
 {
 	struct ct_pacer *pacer = &pacers[cpu];
 	struct ct_when *when = atomic_load_explicit(&e->when, memory_order_acquire);
-	const bool take = !store && machine.take && (word & CT_MODE) == CT_MODIFIED;
+	const uint64_t mode = word & CT_MODE;
+	const uint64_t left = ct_within(word, cpu)			   ? mode :
+			      machine.take && mode == CT_MODIFIED && !store ? CT_EXCLUSIVE :
+									      CT_SHARED;
 	const bool free = askers[cpu].in_tick || askers[cpu].entry == e; /* or paid for */
 
 	if (when ? !ct_latency(when, word, cpu, store) : CT_OWNER(word) == cpu)
-		return false;
+		return CT_SHARED; /* it has the line, or its core has a copy */
 	if (!askers[cpu].in_tick)
 		ct_learn(cpu, pc, e, store);
 	pthread_mutex_lock(&ct_arbiter);
@@ -643,23 +722,23 @@ static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uin
 		when = ct_meet(e, word);
 	if (!free) { /* not foreseen */
 		const uint64_t now = atomic_load(&pacer->done);
-		const uint64_t free_at = atomic_load(&when->free_at);
 		const uint64_t begins = ct_begins(cpu, now, store);
-		const uint64_t start = begins > free_at ? begins : free_at;
+		const uint64_t start = ct_free_for(when, word, cpu, store, begins);
 		const uint64_t there = ct_move(when, word, cpu, store, start);
 		const uint64_t arrives = there > now ? there : now;
 
 		askers[cpu].waits.queued += start > now ? start - now : 0;
 		askers[cpu].waits.stalled += askers[cpu].now_stalled = arrives - now;
 		askers[cpu].late++;
+		ct_idles(cpu, now, arrives);
 		atomic_store(&pacer->done, arrives);
 	}
-	if (store || take)
+	if (store || left != CT_SHARED)
 		ct_keep_only(when, cpu);
 	else
 		atomic_fetch_or(&when->sharers[cpu / 64], 1ull << cpu % 64);
 	pthread_mutex_unlock(&ct_arbiter);
-	return take;
+	return left;
 }
 
 /* The same, when it has changed: what the access has waited for its line. */
@@ -682,7 +761,7 @@ static inline uint64_t ct_block_time(unsigned cpu, uint64_t n,
 {
 	uint64_t each = machine.instruction;
 
-	if (ct_shares_core(cpu))
+	if (ct_shares_units(cpu))
 		each = each * machine.smt / CT_PARTS;
 	if (askers[cpu].entry)
 		ct_mistaken(cpu);
@@ -694,9 +773,12 @@ static inline uint64_t ct_block_time(unsigned cpu, uint64_t n,
 	}
 	const uint64_t takes = n * each + pauses * machine.pause;
 
-	if (pauses)
-		askers[cpu].fence = atomic_load_explicit(&pacers[cpu].done,
-							 memory_order_relaxed) + takes;
+	if (pauses) {
+		const uint64_t now = atomic_load_explicit(&pacers[cpu].done, memory_order_relaxed);
+
+		askers[cpu].fence = now + takes;
+		ct_idles(cpu, now, now + takes);
+	}
 	return takes;
 }
 

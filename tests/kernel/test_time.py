@@ -18,6 +18,7 @@ from contended.kernel.clock import Place, Timed, Times
 from contended.kernel.releases import Release
 from contended.kernel.variants import GuestRun, Variant
 from contended.simulate import machines
+from contended.simulate.machines import MachineModel
 
 pytest_plugins = ("labfixtures",)
 
@@ -33,10 +34,11 @@ def timed(
     *,
     window_ns: float = 200,
     kept: clock.Clock = "region",
+    box: MachineModel = BOX,
     **args: str,
 ) -> Timed:
     run = GuestRun("known", workload, args)
-    (found,) = clock._met(kernel, BEFORE, run, BOX, cpus, 1, prices.costs(BOX), window_ns, kept)
+    (found,) = clock._met(kernel, BEFORE, run, box, cpus, 1, prices.costs(box), window_ns, kept)
     assert len(found.rates) == cpus
     assert found.escaped < clock.DOUBT
     return found
@@ -82,6 +84,21 @@ def test_one_line_moves_once_at_a_time(kernel: Kernel) -> None:
         assert found.ns >= 0.9 * found.transfers * found.ops * WAY
     assert many.stalled_ns > 3 * few.stalled_ns
     assert max(many.rates) < 2 * min(many.rates), "chance, and not a CPU's number, says who is next"
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
+def test_two_threads_of_a_core_have_one_cache(kernel: Kernel) -> None:
+    """A turn of theirs takes no way between cores, and what comes to a core serves both."""
+    core, two = (replace(BOX, sockets=1, cores=n, threads=2) for n in (1, 2))
+    turn = timed(kernel, "c2c-validate", 2, box=core, kind="pingpong", ops="1000")
+    assert 1e9 / turn.per_second < WAY + 1.5 * BOX.costs.pause
+    assert sum(place.hitm for place in turn.places) < 0.1, "what a core has is no HITM"
+    few, many = (timed(kernel, "fstat", n, box=two, ops="200") for n in (2, 4))
+    assert many.per_second > 1.3 * few.per_second
+    met = [sum(place.hitm for place in found.places) for found in (few, many)]
+    assert met[1] < met[0], "what comes to a core serves both"
+    assert max(many.rates) < 2 * min(many.rates), "no core keeps the line to itself"
 
 
 @pytest.mark.check

@@ -287,6 +287,57 @@ def test_a_busy_sibling_slows_a_core_down(fake: Path, tmp_path: Path) -> None:
     assert (alone, beside) == (8_000, 8_000 + 10 * 500)
 
 
+@pytest.mark.parametrize("idle", ["store 2 500 1000 8", "pause 2 900"])
+def test_a_sibling_that_waits_for_a_line_or_pauses_slows_nothing_down(
+    fake: Path, tmp_path: Path, idle: str
+) -> None:
+    shape = {"sockets": 1, "cores": 2, "groups": 1, "threads": 2}
+    before = ["store 1 400 1000 8", idle, "block 0 700 9"]
+    assert cost(fake, tmp_path, before, "block 0 600 9", **shape) == 8_000
+    # it has its line, or has paused, by now
+    later = ["block 0 700 16"] * 4
+    assert cost(fake, tmp_path, [*before, *later], "block 0 600 9", **shape) == 8_000 + 10 * 500
+
+
+TWINS = {"threads": 2, "smt": 1000}  # CPU 4 is CPU 0's other thread, and so on
+
+
+def test_what_a_core_has_its_other_thread_has_before_the_line_leaves(
+    fake: Path, tmp_path: Path
+) -> None:
+    """CPU 2 takes the line, its other thread asks meanwhile, and then CPU 1."""
+    lines = [*MODIFIED, "store 2 500 1000 8", "store 6 600 1000 8", "store 1 700 1000 8"]
+    for request in (0, 10, 500):
+        region = play(fake, tmp_path, lines, 8, request=request, **TWINS)
+        came, stays = 1000 + COSTS["far"], COSTS["far"] * request // 1000
+        twin, other = region.cpus[6].clock, region.cpus[1].clock
+        assert twin is not None
+        assert other is not None
+        assert twin.stalled == came + COSTS["core"] - 1000
+        # who is not in the core waits until it may go on using the line no longer
+        left = came + max(stays, COSTS["core"])
+        assert other.stalled == left + COSTS["far"] - 1000
+        assert (twin.transfers, other.transfers) == (1, 1)
+
+
+def test_a_clean_copy_is_its_core_s(fake: Path, tmp_path: Path) -> None:
+    later = ["block 5 700 16"] * 40
+    assert cost(fake, tmp_path, [*SHARED, *later], "load 5 600 1000 8", 8, **TWINS) == 0
+    both = [*SHARED, "load 5 501 1000 8", *later]
+    assert cost(fake, tmp_path, both, "store 5 600 1000 8", 8, **TWINS) == COSTS["cross"]
+
+
+def test_a_line_that_moves_within_a_core_stays_modified_and_is_no_hitm(
+    fake: Path, tmp_path: Path
+) -> None:
+    later = ["block 4 700 16", "block 1 700 16"] * 40
+    lines = [*MODIFIED, *later, "load 4 600 1000 8", *later, "load 1 601 1000 8"]
+    region = play(fake, tmp_path, lines, 8, **TWINS)
+    stalled = [clock.stalled for cpu in (4, 1) if (clock := region.cpus[cpu].clock)]
+    assert stalled == [COSTS["core"], COSTS["cross"]]
+    assert [cpu.hitm_loads.total for cpu in region.cpus] == [0, 1, 0, 0, 0, 0, 0, 0]
+
+
 def test_a_timer_tick_takes_no_time_and_moves_its_lines(fake: Path, tmp_path: Path) -> None:
     tick = [f"block 1 {TICK:x} 9", "atomic 1 500 1000", "load 1 501 3000 8", "iret 1 9100"]
     later = ["block 1 700 16"] * 40

@@ -243,6 +243,17 @@ def _chance(place: Any, cost: Any, a: Any, home: Any) -> Any:
 
 
 @njit(cache=True)
+def _twin(at: Any, lines: Any, place: Any, queues: Any, size: Any) -> Any:
+    # where in the queue the other thread of the core is that has the line; -1 if it is not
+    home = lines[at + HOME]
+    if home >= 0:
+        for i in range(lines[at + LAST] + 1):
+            if between(place, queues[(at >> 3) * size + i], home) == CORE:
+                return i
+    return -1
+
+
+@njit(cache=True)
 def _by_chance(
     at: Any, lines: Any, place: Any, cost: Any, queues: Any, size: Any, state: Any
 ) -> Any:
@@ -271,16 +282,22 @@ def take(
     line = (at >> 3) * size
     last = lines[at + LAST]
     best: Any = np.int64(0)
+    passed = False
     if overtakes == 0:
-        if last > 0:
+        # A core's other thread needs no request for what came to the core: once, then it goes on.
+        twin = -1 if lines[at + OVERTAKEN] else _twin(at, lines, place, queues, size)
+        passed = twin >= 0
+        if passed:
+            best = twin
+        elif last > 0:
             best = _by_chance(at, lines, place, cost, queues, size, state)
     elif overtakes > 0 and lines[at + OWNER] >= 0 and lines[at + OVERTAKEN] < overtakes:
         nearest = between(place, queues[line], lines[at + OWNER])
         for i in range(1, last + 1):
             kind = between(place, queues[line + i], lines[at + OWNER])
             if kind < nearest:
-                nearest, best = kind, i
-    lines[at + OVERTAKEN] = lines[at + OVERTAKEN] + 1 if best > 0 else 0
+                nearest, best, passed = kind, i, True
+    lines[at + OVERTAKEN] = lines[at + OVERTAKEN] + 1 if passed else 0
     chosen = queues[line + best]
     for i in range(best, last):
         queues[line + i] = queues[line + i + 1]
