@@ -26,12 +26,12 @@
  * on the way is repeated, a way later. So who has half the way has twice the
  * chance. With `chance` 0 it is the first who asked.
  *
- * Caches are a core's, not a thread's. What a core's other thread has is at hand:
- * whoever asked for it before it came, or while its core could still go on using
- * it, is served before the line leaves the core, and nobody is asked for it; a
- * clean copy of the other thread's costs nothing, and a line that one thread has
- * modified stays modified in their core when the other reads it. While a thread
- * waits for a line, or pauses, the other one has the core's units for itself.
+ * Caches are a core's, not a thread's. What a core's other thread has can be
+ * read as soon as it has come, and changes nobody's state; a store makes it the
+ * other thread's, which takes the way between the two. Whoever asked for that
+ * before the line came, or while the core could still go on using it, is served
+ * before the line leaves the core. While a thread waits for a line, or pauses,
+ * the other one has the core's units for itself.
  *
  * A processor begins loads long before the instructions in front of them are
  * done. With `ahead` a load asks for its line by so much earlier, but not before
@@ -58,6 +58,7 @@
 #include <pthread.h>
 
 #define CT_GUESSES (1u << 12) /* instructions of which a vCPU knows the line */
+#define CT_IDLES 4 /* of a vCPU, in as long as another may be behind it */
 #define CT_PARTS 1000	      /* chances and factors are in thousandths */
 #define CT_WEIGHT (1ull << 32) /* of a way of one picosecond, in the draw of who is next */
 
@@ -79,7 +80,8 @@ struct ct_machine {
 /* A line that two vCPUs have touched. */
 struct ct_when {
 	_Atomic uint64_t free_at;
-	uint64_t here, stays; /* since when its holder has it, and how long that core may use it */
+	_Atomic uint64_t here; /* since when its holder has it */
+	uint64_t stays;	       /* how long that core may go on using it */
 	_Atomic bool wanted;  /* somebody waits for it */
 	int coming; /* the vCPU that was given it and has not yet accessed it; -1: none */
 	struct ct_asker *askers;
@@ -101,6 +103,11 @@ struct ct_waits {
 	uint64_t stalled, queued, transfers, fills;
 };
 
+/* When a vCPU leaves its core's units to the other thread. */
+struct ct_idle {
+	_Atomic uint64_t from, until;
+};
+
 /* A vCPU's part of it. */
 struct ct_asker {
 	_Alignas(128) _Atomic uint32_t given; /* a futex */
@@ -111,8 +118,11 @@ struct ct_asker {
 	uint64_t given_stalled; /* for it */
 	struct ct_waits undo;	/* what was, before it was given */
 	uint64_t undo_free_at, given_free_at; /* the line's, before and after */
-	uint64_t undo_here, undo_stays;
-	_Atomic uint64_t idle_from, idle_until; /* it leaves the core to the other thread */
+	uint64_t undo_here, undo_stays, given_here;
+	_Atomic(struct ct_entry *) copied; /* the line of which it got a copy last, and when */
+	_Atomic uint64_t copied_at;
+	struct ct_idle idle[CT_IDLES]; /* the last ones */
+	_Atomic unsigned idles;
 	struct ct_guess *guesses, *trusted; /* trusted: the one that asked for it */
 	uint64_t fence;		/* the last atomic instruction or pause: no load begins before it */
 	uint64_t line, before; /* that was accessed last, and before this instruction */
@@ -205,14 +215,37 @@ static inline bool ct_shares_units(unsigned cpu)
 
 	if (!ct_shares_core(cpu))
 		return false;
-	return now < atomic_load_explicit(&askers[other].idle_from, memory_order_relaxed) ||
-	       now >= atomic_load_explicit(&askers[other].idle_until, memory_order_relaxed);
+	for (unsigned i = 0; i < CT_IDLES; i++) {
+		const struct ct_idle *idle = &askers[other].idle[i];
+
+		if (now >= atomic_load_explicit(&idle->from, memory_order_relaxed) &&
+		    now < atomic_load_explicit(&idle->until, memory_order_relaxed))
+			return false;
+	}
+	return true;
 }
 
-static inline void ct_idles(unsigned cpu, uint64_t from, uint64_t until)
+static inline struct ct_idle *ct_last_idle(unsigned cpu)
 {
-	atomic_store_explicit(&askers[cpu].idle_from, from, memory_order_relaxed);
-	atomic_store_explicit(&askers[cpu].idle_until, until, memory_order_relaxed);
+	return &askers[cpu].idle[atomic_load_explicit(&askers[cpu].idles, memory_order_relaxed) %
+				 CT_IDLES];
+}
+
+static inline void ct_idle_until(unsigned cpu, uint64_t until)
+{
+	atomic_store_explicit(&ct_last_idle(cpu)->until, until, memory_order_relaxed);
+}
+
+static inline void ct_idle(unsigned cpu, uint64_t from, uint64_t until)
+{
+	if (from == until)
+		return;
+	if (from != atomic_load_explicit(&ct_last_idle(cpu)->until, memory_order_relaxed)) {
+		atomic_fetch_add_explicit(&askers[cpu].idles, 1, memory_order_relaxed);
+		ct_idle_until(cpu, 0);
+		atomic_store_explicit(&ct_last_idle(cpu)->from, from, memory_order_relaxed);
+	}
+	ct_idle_until(cpu, until);
 }
 
 /* --- lines --- */
@@ -222,11 +255,32 @@ static inline bool ct_has(const struct ct_when *when, unsigned cpu)
 	return atomic_load_explicit(&when->sharers[cpu / 64], memory_order_relaxed) >> cpu % 64 & 1;
 }
 
-static inline bool ct_twin_has(const struct ct_when *when, unsigned cpu)
+/* Whether the core's other thread alone has the line, that more than one have touched. */
+static inline bool ct_within(uint64_t word, unsigned cpu)
+{
+	return (word & CT_MODE) != CT_SHARED && word & CT_MET && ct_is_twin(CT_OWNER(word), cpu);
+}
+
+/* Whether a load finds the line in its core, where the other thread has brought it. */
+static inline bool ct_twin_has(const struct ct_when *when, uint64_t word, unsigned cpu)
 {
 	const unsigned other = ct_sibling(cpu);
 
-	return other != cpu && other < 64 * ct_words && ct_has(when, other);
+	if ((word & CT_MODE) != CT_SHARED)
+		return ct_within(word, cpu);
+	return other != cpu && other < 64 * ct_words && !ct_has(when, cpu) && ct_has(when, other);
+}
+
+/* Since when. */
+static uint64_t ct_brought(const struct ct_when *when, uint64_t word, unsigned cpu)
+{
+	const struct ct_asker *other = &askers[ct_sibling(cpu)];
+
+	if ((word & CT_MODE) != CT_SHARED)
+		return atomic_load_explicit(&when->here, memory_order_relaxed);
+	if (atomic_load_explicit(&other->copied, memory_order_relaxed) != when->entry)
+		return 0;
+	return atomic_load_explicit(&other->copied_at, memory_order_relaxed);
 }
 
 static inline void ct_keep_only(struct ct_when *when, unsigned cpu)
@@ -242,22 +296,18 @@ static uint64_t ct_latency(const struct ct_when *when, uint64_t word, unsigned c
 	const uint64_t mode = word & CT_MODE;
 	uint64_t longest = 0;
 
+	if (!store && ct_twin_has(when, word, cpu))
+		return 0;
 	if (mode != CT_SHARED)
 		return CT_OWNER(word) == cpu ? 0 : ct_way(CT_OWNER(word), cpu);
 	if (!store)
-		return ct_has(when, cpu) || ct_twin_has(when, cpu) ? 0 : machine.fill;
+		return ct_has(when, cpu) ? 0 : machine.fill;
 	for (unsigned i = 0; i < 64 * ct_words; i++) {
 		const uint64_t way = i != cpu && ct_has(when, i) ? ct_way(i, cpu) : 0;
 
 		longest = way > longest ? way : longest;
 	}
 	return longest;
-}
-
-/* Whether the line is the other thread's of the core, which alone has it. */
-static inline bool ct_within(uint64_t word, unsigned cpu)
-{
-	return (word & CT_MODE) != CT_SHARED && ct_is_twin(CT_OWNER(word), cpu);
 }
 
 /* The line begins to move at `start`: when it is there. */
@@ -268,6 +318,10 @@ static uint64_t ct_move(struct ct_when *when, uint64_t word, unsigned cpu, bool 
 
 	if (!latency)
 		return start;
+	if (!store) {
+		atomic_store_explicit(&askers[cpu].copied, when->entry, memory_order_relaxed);
+		atomic_store_explicit(&askers[cpu].copied_at, there, memory_order_relaxed);
+	}
 	if ((word & CT_MODE) == CT_SHARED && !store) {
 		atomic_store(&when->free_at, start + machine.share);
 		askers[cpu].waits.fills++;
@@ -276,7 +330,7 @@ static uint64_t ct_move(struct ct_when *when, uint64_t word, unsigned cpu, bool 
 	/* How long a core goes on using a line began when it came to the core. */
 	if (!ct_within(word, cpu))
 		when->stays = there + latency * machine.request / CT_PARTS;
-	when->here = there;
+	atomic_store(&when->here, there);
 	atomic_store(&when->free_at, when->stays > there ? when->stays : there);
 	askers[cpu].waits.transfers++;
 	return there;
@@ -305,19 +359,20 @@ static inline unsigned ct_cpu_of(const struct ct_asker *asker)
 
 /*
  * When a line can be had that is wanted since then: at once by who has it by
- * then, as soon as its holder has it by the other thread of that core, else when
- * it is free. So its holder, too, waits: for those who asked earlier.
+ * then, by the core's other thread as soon as it has come, else when it is free.
+ * So its holder, too, waits: for those who asked earlier.
  */
 static uint64_t ct_free_for(const struct ct_when *when, uint64_t word, unsigned cpu, bool store,
 			    uint64_t since)
 {
 	const uint64_t free_at = atomic_load(&when->free_at);
 
-	if (since > free_at || !ct_latency(when, word, cpu, store))
-		return since;
-	if (ct_within(word, cpu) && since <= when->stays)
-		return since > when->here ? since : when->here;
-	return free_at;
+	if (store ? ct_within(word, cpu) && since <= when->stays : ct_twin_has(when, word, cpu)) {
+		const uint64_t brought = ct_brought(when, word, cpu);
+
+		return since > brought ? since : brought;
+	}
+	return since > free_at || !ct_latency(when, word, cpu, store) ? since : free_at;
 }
 
 static uint64_t ct_ready_for(const struct ct_when *when, const struct ct_asker *a)
@@ -436,7 +491,7 @@ static void ct_give(void)
 
 		a->undo = a->waits;
 		a->undo_free_at = atomic_load(&when->free_at);
-		a->undo_here = when->here;
+		a->undo_here = atomic_load(&when->here);
 		a->undo_stays = when->stays;
 
 		const unsigned cpu = ct_cpu_of(a);
@@ -451,9 +506,10 @@ static void ct_give(void)
 		when->coming = (int)cpu;
 		a->entry = when->entry;
 		a->given_free_at = atomic_load(&when->free_at);
+		a->given_here = atomic_load(&when->here);
 		a->waits.queued += ready > a->asked ? ready - a->asked : 0;
 		a->waits.stalled += a->given_stalled = arrives - a->asked;
-		ct_idles(cpu, a->asked, arrives);
+		ct_idle_until(cpu, arrives);
 		atomic_store(&pacers[cpu].done, arrives);
 		atomic_store(&pacers[cpu].asks, false);
 		atomic_store(&a->given, 1);
@@ -502,13 +558,15 @@ static void ct_mistaken(unsigned cpu)
 
 	me->trusted->torn = true;
 	atomic_fetch_sub(&pacers[cpu].done, me->given_stalled);
+	ct_idle_until(cpu, atomic_load(&pacers[cpu].done));
 	pthread_mutex_lock(&ct_arbiter);
-	if (atomic_compare_exchange_strong(&when->free_at, &given, me->undo_free_at)) {
-		when->here = me->undo_here;
+	if (atomic_load(&when->here) == me->given_here &&
+	    atomic_compare_exchange_strong(&when->free_at, &given, me->undo_free_at)) {
+		atomic_store(&when->here, me->undo_here);
 		when->stays = me->undo_stays;
 	}
+	atomic_store(&me->copied, NULL);
 	pthread_mutex_unlock(&ct_arbiter);
-	ct_idles(cpu, 0, 0);
 	me->waits = me->undo;
 	me->misled++;
 	ct_taken(cpu);
@@ -533,7 +591,7 @@ static void ct_escape(unsigned cpu, struct ct_when *when)
 			*w = when->next;
 			atomic_store(&when->wanted, false);
 		}
-		ct_idles(cpu, 0, 0);
+		ct_idle_until(cpu, me->asked);
 		atomic_store(&pacers[cpu].asks, false);
 		pacers[cpu].escapes++;
 		ct_give();
@@ -563,7 +621,7 @@ static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
 	me->asked = atomic_load(&pacer->done);
 	me->since = ct_begins(cpu, me->asked, store);
 	me->store = store;
-	ct_idles(cpu, me->asked, UINT64_MAX); /* until it is given, or gives up */
+	ct_idle(cpu, me->asked, UINT64_MAX); /* until it is given, or gives up */
 	atomic_store(&me->given, 0);
 	if (!when->askers) {
 		when->next = ct_wanted;
@@ -697,23 +755,35 @@ static struct ct_when *ct_meet(struct ct_entry *e, uint64_t word)
 	return when;
 }
 
+/* A load of what the core's other thread has: it has come, or is awaited. */
+static void ct_read_with_twin(unsigned cpu, const struct ct_when *when, uint64_t word)
+{
+	const uint64_t brought = ct_brought(when, word, cpu);
+	const uint64_t now = atomic_load_explicit(&pacers[cpu].done, memory_order_relaxed);
+
+	if (brought <= now)
+		return;
+	askers[cpu].waits.stalled += askers[cpu].now_stalled = brought - now;
+	ct_idle(cpu, now, brought);
+	atomic_store(&pacers[cpu].done, brought);
+}
+
 /*
  * An access, before its line's state changes; `word` is what the state was.
- * Returns the mode in which a load leaves the line: all but shared is its own.
+ * Returns whether this load takes the line exclusively.
  */
-static uint64_t ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uint64_t pc,
-				bool store)
+static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uint64_t pc,
+			    bool store)
 {
 	struct ct_pacer *pacer = &pacers[cpu];
 	struct ct_when *when = atomic_load_explicit(&e->when, memory_order_acquire);
-	const uint64_t mode = word & CT_MODE;
-	const uint64_t left = ct_within(word, cpu)			   ? mode :
-			      machine.take && mode == CT_MODIFIED && !store ? CT_EXCLUSIVE :
-									      CT_SHARED;
+	const bool take = !store && machine.take && (word & CT_MODE) == CT_MODIFIED;
 	const bool free = askers[cpu].in_tick || askers[cpu].entry == e; /* or paid for */
 
+	if (when && !free && !store && ct_twin_has(when, word, cpu))
+		ct_read_with_twin(cpu, when, word);
 	if (when ? !ct_latency(when, word, cpu, store) : CT_OWNER(word) == cpu)
-		return CT_SHARED; /* it has the line, or its core has a copy */
+		return false;
 	if (!askers[cpu].in_tick)
 		ct_learn(cpu, pc, e, store);
 	pthread_mutex_lock(&ct_arbiter);
@@ -730,15 +800,15 @@ static uint64_t ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word,
 		askers[cpu].waits.queued += start > now ? start - now : 0;
 		askers[cpu].waits.stalled += askers[cpu].now_stalled = arrives - now;
 		askers[cpu].late++;
-		ct_idles(cpu, now, arrives);
+		ct_idle(cpu, now, arrives);
 		atomic_store(&pacer->done, arrives);
 	}
-	if (store || left != CT_SHARED)
+	if (store || take)
 		ct_keep_only(when, cpu);
 	else
 		atomic_fetch_or(&when->sharers[cpu / 64], 1ull << cpu % 64);
 	pthread_mutex_unlock(&ct_arbiter);
-	return left;
+	return take;
 }
 
 /* The same, when it has changed: what the access has waited for its line. */
@@ -761,10 +831,10 @@ static inline uint64_t ct_block_time(unsigned cpu, uint64_t n,
 {
 	uint64_t each = machine.instruction;
 
-	if (ct_shares_units(cpu))
-		each = each * machine.smt / CT_PARTS;
 	if (askers[cpu].entry)
 		ct_mistaken(cpu);
+	if (ct_shares_units(cpu))
+		each = each * machine.smt / CT_PARTS;
 	if (pauses)
 		askers[cpu].in_tick = false;
 	if (askers[cpu].in_tick) {
@@ -777,7 +847,7 @@ static inline uint64_t ct_block_time(unsigned cpu, uint64_t n,
 		const uint64_t now = atomic_load_explicit(&pacers[cpu].done, memory_order_relaxed);
 
 		askers[cpu].fence = now + takes;
-		ct_idles(cpu, now, now + takes);
+		ct_idle(cpu, now, now + takes);
 	}
 	return takes;
 }

@@ -587,7 +587,7 @@ static int take_machine(const char *value)
 		at = end + 1;
 	}
 	if (!machine.instruction || !machine.sockets || !machine.cores || !machine.groups ||
-	    !machine.near || !machine.threads || machine.threads > 2 ||
+	    !machine.core || !machine.near || !machine.threads || machine.threads > 2 ||
 	    machine.groups > machine.cores || machine.chance > 1)
 		return refuse("time=%s: no such machine", value);
 	ct_shake();

@@ -118,10 +118,11 @@ static _Atomic(struct ct_entry *) *ct_heads;
 
 /* Where time is kept (clock.h): before and after an access to a line. */
 static bool ct_timing;
-static uint64_t ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uint64_t pc,
-				bool store);
+static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uint64_t pc,
+			    bool store);
 static inline uint64_t ct_clock_after(unsigned cpu, struct ct_entry *e);
 static inline bool ct_is_far(unsigned from, unsigned to);
+static inline bool ct_is_twin(unsigned a, unsigned b);
 static inline bool ct_within(uint64_t word, unsigned cpu);
 
 static inline void *ct_must(void *memory)
@@ -247,8 +248,8 @@ static struct ct_site *ct_site(struct ct_cache *cache, uint64_t address, uint64_
 
 enum ct_event { CT_NOTHING, CT_HITM, CT_INVALIDATION };
 
-/* What an access that is no hit makes of the state word; a load leaves the mode `left`. */
-static inline uint64_t ct_next_word(uint64_t word, unsigned cpu, bool store, uint64_t left,
+/* What an access that is no hit makes of the state word. */
+static inline uint64_t ct_next_word(uint64_t word, unsigned cpu, bool store, bool take,
 				    enum ct_event *event)
 {
 	const uint64_t mode = word & CT_MODE;
@@ -258,28 +259,28 @@ static inline uint64_t ct_next_word(uint64_t word, unsigned cpu, bool store, uin
 
 	if (mine) /* a store to a line held exclusive */
 		*event = CT_NOTHING;
-	else if (ct_timing && ct_within(word, cpu)) /* it is in the core's cache */
-		*event = CT_NOTHING;
+	else if (ct_timing && mode != CT_SHARED && ct_is_twin(CT_OWNER(word), cpu))
+		*event = CT_NOTHING; /* it is in the core's cache */
 	else if (mode == CT_MODIFIED)
 		*event = CT_HITM;
 	else /* a store to a line that others hold clean, or a load of one held exclusive */
 		*event = store ? CT_INVALIDATION : CT_NOTHING;
 	if (*event != CT_NOTHING && !CT_HOT(word))
 		events += CT_EVENT;
-	return (store		  ? CT_HELD(CT_MODIFIED, cpu) :
-		left != CT_SHARED ? CT_HELD(left, cpu) :
-				    CT_SHARED) |
+	return (store ? CT_HELD(CT_MODIFIED, cpu) :
+		take  ? CT_HELD(CT_EXCLUSIVE, cpu) :
+			CT_SHARED) |
 	       met | events;
 }
 
 /* The slow path: this access changes the line's state. Returns the new word. */
 static uint64_t ct_change(struct ct_entry *e, uint64_t word, unsigned cpu, uint64_t vaddr,
-			  bool store, uint64_t left, enum ct_event *event)
+			  bool store, bool take, enum ct_event *event)
 {
 	uint64_t next;
 
 	do
-		next = ct_next_word(word, cpu, store, left, event);
+		next = ct_next_word(word, cpu, store, take, event);
 	while (!atomic_compare_exchange_weak(&e->word, &word, next));
 	/* A kernel address says more of a line than a program's does. */
 	if (vaddr >> 63 && !(atomic_load_explicit(&e->vaddr, memory_order_relaxed) >> 63))
@@ -335,15 +336,14 @@ static inline void ct_access(struct ct_cache *cache, unsigned cpu, unsigned shif
 	}
 	word = atomic_load_explicit(&e->word, memory_order_acquire);
 
-	const uint64_t left = ct_timing ? ct_clock_before(cpu, e, word, pc, store) : CT_SHARED;
+	const bool take = ct_timing && ct_clock_before(cpu, e, word, pc, store);
 	const unsigned owner = CT_OWNER(word); /* before this access */
 	const uint64_t mode = word & CT_MODE;
-	const bool hit = mode == CT_SHARED ? !store :
-					     CT_OWNER(word) == cpu &&
-						     (!store || mode == CT_MODIFIED);
+	const bool held = CT_OWNER(word) == cpu || (ct_timing && !store && ct_within(word, cpu));
+	const bool hit = mode == CT_SHARED ? !store : held && (!store || mode == CT_MODIFIED);
 
 	if (!hit)
-		word = ct_change(e, word, cpu, vaddr >> shift << shift, store, left, &event);
+		word = ct_change(e, word, cpu, vaddr >> shift << shift, store, take, &event);
 	if (ct_timing) {
 		const uint64_t stalled = ct_clock_after(cpu, e);
 

@@ -90,14 +90,13 @@ def test_one_line_moves_once_at_a_time(kernel: Kernel) -> None:
 @pytest.mark.usefixtures("no_vm_left")
 def test_two_threads_of_a_core_have_one_cache(kernel: Kernel) -> None:
     """A turn of theirs takes no way between cores, and what comes to a core serves both."""
-    core, two = (replace(BOX, sockets=1, cores=n, threads=2) for n in (1, 2))
+    core, two, four = (replace(BOX, sockets=1, cores=n, threads=2) for n in (1, 2, 4))
     turn = timed(kernel, "c2c-validate", 2, box=core, kind="pingpong", ops="1000")
     assert 1e9 / turn.per_second < WAY + 1.5 * BOX.costs.pause
     assert sum(place.hitm for place in turn.places) < 0.1, "what a core has is no HITM"
-    few, many = (timed(kernel, "fstat", n, box=two, ops="200") for n in (2, 4))
-    assert many.per_second > 1.3 * few.per_second
-    met = [sum(place.hitm for place in found.places) for found in (few, many)]
-    assert met[1] < met[0], "what comes to a core serves both"
+    many, apart = (timed(kernel, "fstat", 4, box=box, ops="200") for box in (two, four))
+    met = [sum(place.hitm for place in found.places) for found in (many, apart)]
+    assert met[0] < 0.85 * met[1], "what comes to a core serves both"
     assert max(many.rates) < 2 * min(many.rates), "no core keeps the line to itself"
 
 

@@ -325,17 +325,41 @@ def test_a_clean_copy_is_its_core_s(fake: Path, tmp_path: Path) -> None:
     assert cost(fake, tmp_path, [*SHARED, *later], "load 5 600 1000 8", 8, **TWINS) == 0
     both = [*SHARED, "load 5 501 1000 8", *later]
     assert cost(fake, tmp_path, both, "store 5 600 1000 8", 8, **TWINS) == COSTS["cross"]
+    for first in ("load", "store"):  # it is on its way: for both
+        region = play(
+            fake, tmp_path, [*MODIFIED, f"{first} 2 500 1000 8", "load 6 600 1000 8"], 8, **TWINS
+        )
+        stalled = [clock.stalled for cpu in (2, 6) if (clock := region.cpus[cpu].clock)]
+        assert stalled == [COSTS["far"], COSTS["far"]]
 
 
-def test_a_line_that_moves_within_a_core_stays_modified_and_is_no_hitm(
+def test_what_a_core_has_modified_its_other_thread_reads_and_it_stays_modified(
     fake: Path, tmp_path: Path
 ) -> None:
-    later = ["block 4 700 16", "block 1 700 16"] * 40
-    lines = [*MODIFIED, *later, "load 4 600 1000 8", *later, "load 1 601 1000 8"]
+    later = [f"block {cpu} 700 16" for cpu in (0, 1, 4) for _ in range(40)]
+    met = ["store 1 400 1000 8", *later, "store 0 401 1000 8", *later]
+    reads = ["load 4 600 1000 8", "load 0 601 1000 8", "load 4 602 1000 8"]
+    lines = [*met, *reads, "store 4 603 1000 8", *later, "load 1 604 1000 8"]
     region = play(fake, tmp_path, lines, 8, **TWINS)
-    stalled = [clock.stalled for cpu in (4, 1) if (clock := region.cpus[cpu].clock)]
-    assert stalled == [COSTS["core"], COSTS["cross"]]
+    stalled = [clock.stalled for cpu in (0, 4, 1) if (clock := region.cpus[cpu].clock)]
+    assert stalled == [COSTS["cross"], COSTS["core"], COSTS["cross"]]
+    # what moves within the core is none
     assert [cpu.hitm_loads.total for cpu in region.cpus] == [0, 1, 0, 0, 0, 0, 0, 0]
+    assert [cpu.hitm_stores.total for cpu in region.cpus] == [1, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_a_core_s_units_are_free_whenever_its_other_thread_waits(
+    fake: Path, tmp_path: Path
+) -> None:
+    """CPU 2, CPU 0's sibling, has waited twice by the time that CPU 0 does anything."""
+    shape = {"sockets": 1, "cores": 2, "groups": 1, "threads": 2}
+    waits = ["store 1 400 1000 8", "store 1 401 2000 8", "store 2 500 1000 8"]  # 1 to 51 ns
+    waits += ["block 2 600 10", "store 2 501 2000 8"]  # 62 to 112 ns
+    # from 0, 22.5, 37.5, 52.5, 61.5 and 63 ns on: the second, the third and the last beside nobody
+    work = [f"block 0 700 {n}" for n in (15, 15, 15, 6, 1, 9)]
+    clock = play(fake, tmp_path, [*waits, *work, "op 0"], **shape).cpus[0].clock
+    assert clock is not None
+    assert clock.done == (73_000,)
 
 
 def test_a_timer_tick_takes_no_time_and_moves_its_lines(fake: Path, tmp_path: Path) -> None:
@@ -389,6 +413,7 @@ def test_who_asks_first_is_served_first_whatever_the_host_does(
         (machine(instruction=0), "no such machine"),
         (machine(cores=0), "no such machine"),
         (machine(threads=3), "no such machine"),
+        (machine(core=0), "no such machine"),
         (machine(chance=2), "no such machine"),
         (machine() + "+1", "20 numbers"),
         ("tick=soon", "give an address"),

@@ -412,7 +412,7 @@ def test_the_oracle_catches_a_wrong_directory(tmp_path: Path) -> None:
         [
             ("*event = CT_HITM;", "*event = CT_INVALIDATION;"),
             ("events += CT_EVENT;", "events += 0;"),
-            ("CT_OWNER(word) == cpu &&", ""),
+            (": held &&", ": CT_OWNER(word) <= CT_CPUS &&"),
         ]
     ):
         where = tmp_path / str(number)

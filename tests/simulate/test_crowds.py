@@ -9,21 +9,28 @@ import pytest
 
 from contended.simulate import machines
 from contended.simulate.caches import Phase, Topology, simulate
-from contended.simulate.program import FLAG, Memory, Program
+from contended.simulate.program import FLAG, SELF, Memory, Program
 
 SKYLAKE = machines.get("2x20-smt").costs
 _LENGTH_NS = 200_000.0
 
 
-def crowd(program: Program, memory: Memory, cores: int, sockets: int, **costs: float) -> Phase:
+def crowd(
+    program: Program,
+    memory: Memory,
+    cores: int,
+    sockets: int,
+    counters: tuple[str, ...] = ("attempts",),
+    **costs: float,
+) -> Phase:
     """All CPUs of a memory begin at "go"; first one thread of each core, as Linux counts them."""
     core = tuple(n % (cores * sockets) for n in range(memory.cpus))
     socket = tuple(each // cores for each in core)
     start, price = ["go"] * memory.cpus, replace(SKYLAKE, **costs)
-    counters = {"attempts": 0}
+    numbers = {name: number for number, name in enumerate(counters)}
     place = Topology(core, socket, socket)
     return simulate(
-        program, memory, place, price, start=start, phases_ns=[_LENGTH_NS], counters=counters
+        program, memory, place, price, start=start, phases_ns=[_LENGTH_NS], counters=numbers
     )[0]
 
 
@@ -43,11 +50,47 @@ def test_one_word_changed_by_sixteen_threads_of_eight_cores() -> None:
     p.jump("go")
     found = crowd(p, memory, 8, 1, near=41.0, cross=41.0, core=4.0)
     assert 1e9 / found.ns_per_op == pytest.approx(18_536_597, rel=0.25)
-    assert 0.25 < 1 / found.per_op("attempts") < 0.55, "too many succeed"
+    assert 0.25 < 1 / found.per_op("attempts") < 0.45, "too many succeed"
 
 
-@pytest.mark.parametrize(("threads", "ns"), [(224, 7063.78), (420, 14820.1)])
-def test_one_word_incremented_by_all_of_eight_sockets(threads: int, ns: float) -> None:
+def test_a_core_s_other_thread_is_met_more_often_than_anybody_else() -> None:
+    """Whose value an attempt finds: 7 to 15 % the other thread's, 5 to 8 % each other one's there.
+
+    The same sixteen threads; each leaves its number in the word. A thread's own: 2 to 3 %.
+    """
+    memory, p = Memory(16), Program()
+    word = memory.word(255)
+    p.label("go")
+    p.read(word, to=0)
+    p.alu("copy", 1, 2)
+    p.alu("plus", 1, SELF)
+    p.alu("add", 2, number=256)
+    p.think(2.0)
+    p.cas(word, 0, 1)
+    p.alu("copy", 3, 0)
+    p.alu("and", 3, number=255)
+    p.alu("minus", 3, SELF)
+    for apart, whose in ((0, "own"), (8, "twin"), (-8, "twin")):
+        p.branch(3, "==", apart, whose)
+    for number, whose in enumerate(("other", "own", "twin")):
+        p.label(whose)
+        p.count(number)
+        p.branch(FLAG, "==", 0, "go")
+        p.done()
+        p.jump("go")
+    names = ("other", "own", "twin")
+    found = crowd(p, memory, 8, 1, names, near=41.0, cross=41.0, core=4.0)
+    other, own, twin = (found.counts[name] for name in names)
+    assert 1.1 < twin / (other / 14) < 2
+    assert own < other / 14
+
+
+@pytest.mark.parametrize(
+    ("threads", "ns", "slow"), [(224, 7063.78, (1.2, 1.5)), (420, 14820.1, (0.8, 1.1))]
+)
+def test_one_word_incremented_by_all_of_eight_sockets(
+    threads: int, ns: float, slow: tuple[float, float]
+) -> None:
     """By 28 cores of two threads in each, mckenney2019count: an increment's time for one thread."""
     memory, p = Memory(threads), Program()
     p.label("go")
@@ -56,5 +99,5 @@ def test_one_word_incremented_by_all_of_eight_sockets(threads: int, ns: float) -
     p.think(2.0)
     p.jump("go")
     found = crowd(p, memory, 28, 8, far=150.0)
-    # too slow, as a line goes on to another socket more often than there
-    assert 1.2 < found.ns_per_op / (ns / threads) < 1.5
+    # with 224 too slow, as a line goes on to another socket more often than there
+    assert slow[0] < found.ns_per_op / (ns / threads) < slow[1]

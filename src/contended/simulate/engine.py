@@ -30,6 +30,7 @@ from contended.simulate.lines import (
     NEVER,
     ONE,
     OPS,
+    OVERTAKEN,
     OWN,
     OWNER,
     PAUSE,
@@ -276,6 +277,8 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                         set_key(tree, leaves, c, NEVER)
                         enqueue(at, c, lines, cpu, queues, n)
                     else:
+                        if overtakes == 0:
+                            lines[at + OVERTAKEN] = 0
                         key = begin(at, c, t, world, row)
                         set_key(tree, leaves, c, key)  # it was lower: this very event
                     parked = True
