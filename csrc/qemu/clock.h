@@ -5,8 +5,10 @@
  * Every vCPU has a clock in picoseconds (pace.h's `done`): an instruction
  * costs a fixed time, a `pause` and an atomic read-modify-write more, and a
  * line that has to come from another cache costs the way between the two
- * CPUs. A line moves once at a time: whoever wants it while it is on its way,
- * or before its new holder had time to use it, waits. So the operations of a
+ * CPUs. A line moves once at a time: whoever wants it while it is on its way
+ * waits. In the first part of a way, `request`, it is the request that moves,
+ * and the line's holder goes on using it; ways were measured with the request
+ * waiting, so that part is in them. So the operations of a
  * kernel can be timed on a machine with more CPUs than the host has, and on
  * any host with the same result.
  *
@@ -68,7 +70,7 @@ struct ct_machine {
 	uint64_t rmw, pause;
 	uint64_t core, near, cross, far, fill; /* a line's ways, see contended.simulate.caches */
 	uint64_t share;	  /* how long one more reader keeps a shared line */
-	uint64_t request; /* thousandths of a way that a line's holder may go on using it */
+	uint64_t request; /* thousandths of `near`: how long a line's holder may go on using it */
 	uint64_t chance;  /* 1: who is next is a matter of chance, 0: the first who asked */
 	uint64_t take;	  /* 1: a load of a modified line takes it exclusively */
 	uint64_t ahead;	  /* how long before its instruction a load may begin */
@@ -80,8 +82,8 @@ struct ct_machine {
 /* A line that two vCPUs have touched. */
 struct ct_when {
 	_Atomic uint64_t free_at;
+	uint64_t came;	       /* to its holder's core, or when the next way can begin */
 	_Atomic uint64_t here; /* since when its holder has it */
-	uint64_t stays;	       /* how long that core may go on using it */
 	_Atomic bool wanted;  /* somebody waits for it */
 	int coming; /* the vCPU that was given it and has not yet accessed it; -1: none */
 	struct ct_asker *askers;
@@ -118,7 +120,7 @@ struct ct_asker {
 	uint64_t given_stalled; /* for it */
 	struct ct_waits undo;	/* what was, before it was given */
 	uint64_t undo_free_at, given_free_at; /* the line's, before and after */
-	uint64_t undo_here, undo_stays, given_here;
+	uint64_t undo_here, undo_came, given_here;
 	_Atomic(struct ct_entry *) copied; /* the line of which it got a copy last, and when */
 	_Atomic uint64_t copied_at;
 	struct ct_idle idle[CT_IDLES]; /* the last ones */
@@ -310,6 +312,12 @@ static uint64_t ct_latency(const struct ct_when *when, uint64_t word, unsigned c
 	return longest;
 }
 
+/* Until when the core that a line came to may go on using it. */
+static inline uint64_t ct_stays(const struct ct_when *when)
+{
+	return when->came + machine.near * machine.request / CT_PARTS;
+}
+
 /* The line begins to move at `start`: when it is there. */
 static uint64_t ct_move(struct ct_when *when, uint64_t word, unsigned cpu, bool store,
 			uint64_t start)
@@ -323,15 +331,15 @@ static uint64_t ct_move(struct ct_when *when, uint64_t word, unsigned cpu, bool 
 		atomic_store_explicit(&askers[cpu].copied_at, there, memory_order_relaxed);
 	}
 	if ((word & CT_MODE) == CT_SHARED && !store) {
-		atomic_store(&when->free_at, start + machine.share);
+		when->came = start + machine.share;
+		atomic_store(&when->free_at, when->came);
 		askers[cpu].waits.fills++;
 		return there;
 	}
-	/* How long a core goes on using a line began when it came to the core. */
 	if (!ct_within(word, cpu))
-		when->stays = there + latency * machine.request / CT_PARTS;
+		when->came = there;
 	atomic_store(&when->here, there);
-	atomic_store(&when->free_at, when->stays > there ? when->stays : there);
+	atomic_store(&when->free_at, ct_stays(when) > there ? ct_stays(when) : there);
 	askers[cpu].waits.transfers++;
 	return there;
 }
@@ -367,12 +375,28 @@ static uint64_t ct_free_for(const struct ct_when *when, uint64_t word, unsigned 
 {
 	const uint64_t free_at = atomic_load(&when->free_at);
 
-	if (store ? ct_within(word, cpu) && since <= when->stays : ct_twin_has(when, word, cpu)) {
+	if (store ? ct_within(word, cpu) && since <= ct_stays(when) :
+		    ct_twin_has(when, word, cpu)) {
 		const uint64_t brought = ct_brought(when, word, cpu);
 
 		return since > brought ? since : brought;
 	}
 	return since > free_at || !ct_latency(when, word, cpu, store) ? since : free_at;
+}
+
+/*
+ * When its way begins, then: who waits has sent the request long since, and it
+ * is on its way while the holder goes on.
+ */
+static uint64_t ct_start_for(const struct ct_when *when, uint64_t word, unsigned cpu, bool store,
+			     uint64_t since)
+{
+	const uint64_t ready = ct_free_for(when, word, cpu, store, since);
+	const uint64_t earliest = since > when->came ? since : when->came;
+
+	if (ct_within(word, cpu) || ready != atomic_load(&when->free_at))
+		return ready;
+	return earliest < ready ? earliest : ready;
 }
 
 static uint64_t ct_ready_for(const struct ct_when *when, const struct ct_asker *a)
@@ -492,11 +516,12 @@ static void ct_give(void)
 		a->undo = a->waits;
 		a->undo_free_at = atomic_load(&when->free_at);
 		a->undo_here = atomic_load(&when->here);
-		a->undo_stays = when->stays;
+		a->undo_came = when->came;
 
 		const unsigned cpu = ct_cpu_of(a);
-		const uint64_t there = ct_move(when, atomic_load(&when->entry->word), cpu,
-					       a->store, ready);
+		const uint64_t word = atomic_load(&when->entry->word);
+		const uint64_t start = ct_start_for(when, word, cpu, a->store, a->since);
+		const uint64_t there = ct_move(when, word, cpu, a->store, start);
 		const uint64_t arrives = there > a->asked ? there : a->asked;
 
 		if (!when->askers) {
@@ -507,7 +532,7 @@ static void ct_give(void)
 		a->entry = when->entry;
 		a->given_free_at = atomic_load(&when->free_at);
 		a->given_here = atomic_load(&when->here);
-		a->waits.queued += ready > a->asked ? ready - a->asked : 0;
+		a->waits.queued += start > a->asked ? start - a->asked : 0;
 		a->waits.stalled += a->given_stalled = arrives - a->asked;
 		ct_idle_until(cpu, arrives);
 		atomic_store(&pacers[cpu].done, arrives);
@@ -563,7 +588,7 @@ static void ct_mistaken(unsigned cpu)
 	if (atomic_load(&when->here) == me->given_here &&
 	    atomic_compare_exchange_strong(&when->free_at, &given, me->undo_free_at)) {
 		atomic_store(&when->here, me->undo_here);
-		when->stays = me->undo_stays;
+		when->came = me->undo_came;
 	}
 	atomic_store(&me->copied, NULL);
 	pthread_mutex_unlock(&ct_arbiter);
@@ -793,7 +818,7 @@ static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uin
 	if (!free) { /* not foreseen */
 		const uint64_t now = atomic_load(&pacer->done);
 		const uint64_t begins = ct_begins(cpu, now, store);
-		const uint64_t start = ct_free_for(when, word, cpu, store, begins);
+		const uint64_t start = ct_start_for(when, word, cpu, store, begins);
 		const uint64_t there = ct_move(when, word, cpu, store, start);
 		const uint64_t arrives = there > now ? there : now;
 
