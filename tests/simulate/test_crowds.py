@@ -34,8 +34,8 @@ def crowd(
     )[0]
 
 
-def test_one_word_changed_by_sixteen_threads_of_eight_cores() -> None:
-    """18,536,597 times a second on a Xeon W-2145, tarreau2021atomic; a quarter succeeds there."""
+def exchanges(**costs: float) -> Phase:
+    """Sixteen threads of eight cores of a Xeon W-2145 read one word and exchange it."""
     memory, p = Memory(16), Program()
     word = memory.word()
     p.label("go")
@@ -48,7 +48,12 @@ def test_one_word_changed_by_sixteen_threads_of_eight_cores() -> None:
     p.branch(FLAG, "==", 0, "go")
     p.done()
     p.jump("go")
-    found = crowd(p, memory, 8, 1, near=41.0, cross=41.0, core=4.0)
+    return crowd(p, memory, 8, 1, near=41.0, cross=41.0, core=4.0, **costs)
+
+
+def test_one_word_changed_by_sixteen_threads_of_eight_cores() -> None:
+    """18,536,597 times a second, tarreau2021atomic; a quarter succeeds there."""
+    found = exchanges()
     assert 1e9 / found.ns_per_op == pytest.approx(18_536_597, rel=0.25)
     assert 0.25 < 1 / found.per_op("attempts") < 0.45, "too many succeed"
 
@@ -101,3 +106,28 @@ def test_one_word_incremented_by_all_of_eight_sockets(
     found = crowd(p, memory, 28, 8, far=150.0)
     # with 224 too slow, as a line goes on to another socket more often than there
     assert slow[0] < found.ns_per_op / (ns / threads) < slow[1]
+
+
+def test_for_how_long_a_holder_goes_on_is_between_what_crowds_tell() -> None:
+    """At one end of the range each is too slow, at the other too fast: none is of any case."""
+    ends = [getattr(machines.get("2x20-smt").parameters["request"], end) for end in ("low", "high")]
+    milan = machines.get("2x48-smt")
+
+    def increments(threads: int, own_ns: float, box: machines.MachineModel, part: float) -> float:
+        memory, p = Memory(threads), Program()
+        p.label("go")
+        p.add(memory.word(), 1)
+        p.done()
+        p.jump("go")
+        price = replace(box.costs, rmw_hit=own_ns, request=part)
+        where, start = box.topology(threads), ["go"] * threads
+        (seen,) = simulate(p, memory, where, price, start=start, phases_ns=[_LENGTH_NS])
+        return seen.ns_per_op
+
+    eight = replace(machines.get("2x20-smt"), sockets=8, cores=28)
+    eight = replace(eight, costs=replace(eight.costs, far=150.0))
+    for threads, ns, own_ns, box in ((224, 7063.78, 4.83, eight), (160, 2671.84, 2.53, milan)):
+        slow, fast = (increments(threads, own_ns, box, part) for part in ends)
+        assert fast < ns / threads < 1.05 * slow, threads
+    slow, fast = (exchanges(request=part).ops_per_s for part in ends)
+    assert slow < 18_536_597 < fast
