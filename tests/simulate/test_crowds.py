@@ -34,7 +34,7 @@ def crowd(
     )[0]
 
 
-def exchanges(**costs: float) -> Phase:
+def exchanges(request: float = SKYLAKE.request) -> Phase:
     """Sixteen threads of eight cores of a Xeon W-2145 read one word and exchange it."""
     memory, p = Memory(16), Program()
     word = memory.word()
@@ -48,7 +48,7 @@ def exchanges(**costs: float) -> Phase:
     p.branch(FLAG, "==", 0, "go")
     p.done()
     p.jump("go")
-    return crowd(p, memory, 8, 1, near=41.0, cross=41.0, core=4.0, **costs)
+    return crowd(p, memory, 8, 1, near=41.0, cross=41.0, core=4.0, request=request)
 
 
 def test_one_word_changed_by_sixteen_threads_of_eight_cores() -> None:
