@@ -130,9 +130,10 @@ def test_only_the_root_s_reference_limits_opens() -> None:
 def test_credentials_move_only_while_they_are_counted() -> None:
     seen = {v: CHECKS.run(v, "2x20-smt", 80)["run"] for v in CHECKS.variants}
     assert seen["after"].counts["first"] == seen["files-after"].transfers == 0
-    # counted and given back twice, with something in between
+    # counted and given back twice, with something in between; the core's other thread gets it, too
     for variant in ("before", "files-before"):
-        assert seen[variant].counts["first"] >= 3.8 * seen[variant].counts["ops"]
+        assert seen[variant].transfers >= 3.8 * seen[variant].counts["ops"]
+        assert seen[variant].counts["first"] >= 3 * seen[variant].counts["ops"]
     # the copy's three counters and the file's are left, and they are as busy
     assert seen["after"].transfers > 8 * seen["after"].counts["ops"]
     assert seen["before"].ops_per_s < seen["after"].ops_per_s < 2 * seen["before"].ops_per_s
