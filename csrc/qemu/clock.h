@@ -30,10 +30,10 @@
  *
  * Caches are a core's, not a thread's. What a core's other thread has can be
  * read as soon as it has come, and changes nobody's state; a store makes it the
- * other thread's, which takes the way between the two. Whoever asked for that
- * before the line came, or while the core could still go on using it, is served
- * before the line leaves the core. While a thread waits for a line, or pauses,
- * the other one has the core's units for itself.
+ * other thread's, which takes the way between the two. As often as that fits
+ * into the time for which the core may go on using the line, nobody else is
+ * asked. While a thread waits for a line, or pauses, the other one has the
+ * core's units for itself.
  *
  * A processor begins loads long before the instructions in front of them are
  * done. With `ahead` a load asks for its line by so much earlier, but not before
@@ -336,10 +336,10 @@ static uint64_t ct_move(struct ct_when *when, uint64_t word, unsigned cpu, bool 
 		askers[cpu].waits.fills++;
 		return there;
 	}
-	if (!ct_within(word, cpu))
+	if (!ct_within(word, cpu) || there > ct_stays(when))
 		when->came = there;
 	atomic_store(&when->here, there);
-	atomic_store(&when->free_at, ct_stays(when) > there ? ct_stays(when) : there);
+	atomic_store(&when->free_at, ct_stays(when));
 	askers[cpu].waits.transfers++;
 	return there;
 }
@@ -375,11 +375,12 @@ static uint64_t ct_free_for(const struct ct_when *when, uint64_t word, unsigned 
 {
 	const uint64_t free_at = atomic_load(&when->free_at);
 
-	if (store ? ct_within(word, cpu) && since <= ct_stays(when) :
-		    ct_twin_has(when, word, cpu)) {
+	if (store ? ct_within(word, cpu) : ct_twin_has(when, word, cpu)) {
 		const uint64_t brought = ct_brought(when, word, cpu);
+		const uint64_t first = since > brought ? since : brought;
 
-		return since > brought ? since : brought;
+		if (!store || first + machine.core <= ct_stays(when))
+			return first;
 	}
 	return since > free_at || !ct_latency(when, word, cpu, store) ? since : free_at;
 }

@@ -94,7 +94,9 @@ def test_one_line_moves_once_at_a_time(kernel: Kernel) -> None:
 @pytest.mark.usefixtures("no_vm_left")
 def test_two_threads_of_a_core_have_one_cache(kernel: Kernel) -> None:
     """A turn of theirs takes no way between cores, and what comes to a core serves both."""
-    core, two, four = (replace(BOX, sockets=1, cores=n, threads=2) for n in (1, 2, 4))
+    costs = replace(BOX.costs, request=0.25)  # a way within the core fits into that
+    box = replace(BOX, sockets=1, threads=2, costs=costs)
+    core, two, four = (replace(box, cores=n) for n in (1, 2, 4))
     turn = timed(kernel, "c2c-validate", 2, box=core, kind="pingpong", ops="1000")
     assert 1e9 / turn.per_second < WAY + 1.5 * BOX.costs.pause
     assert sum(place.hitm for place in turn.places) < 0.1, "what a core has is no HITM"

@@ -302,21 +302,22 @@ def test_a_sibling_that_waits_for_a_line_or_pauses_slows_nothing_down(
 TWINS = {"threads": 2, "smt": 1000}  # CPU 4 is CPU 0's other thread, and so on
 
 
-def test_what_a_core_has_its_other_thread_has_before_the_line_leaves(
-    fake: Path, tmp_path: Path
+@pytest.mark.parametrize(("request_", "fits"), [(0, False), (150, False), (170, True)])
+def test_a_core_s_other_thread_has_a_line_while_the_core_may_use_it(
+    fake: Path, tmp_path: Path, request_: int, fits: bool
 ) -> None:
-    """CPU 2 takes the line, its other thread asks meanwhile, and then CPU 1."""
+    """CPU 2 takes the line, its other thread asks meanwhile: a way within the core is 8 ns."""
     lines = [*MODIFIED, "store 2 500 1000 8", "store 6 600 1000 8", "store 1 700 1000 8"]
-    for request in (0, 10, 500):
-        region = play(fake, tmp_path, lines, 8, request=request, **TWINS)
-        came = 1000 + COSTS["far"]
-        twin, other = region.cpus[6].clock, region.cpus[1].clock
-        assert twin is not None
-        assert other is not None
-        assert twin.stalled == came + COSTS["core"] - 1000
-        # who is not in the core has it a way after it came there
-        assert other.stalled == came + COSTS["far"] - 1000
-        assert (twin.transfers, other.transfers) == (1, 1)
+    region = play(fake, tmp_path, lines, 8, request=request_, **TWINS)
+    came, stays = 1000 + COSTS["far"], COSTS["near"] * request_ // 1000
+    twin, other = region.cpus[6].clock, region.cpus[1].clock
+    assert twin is not None
+    assert other is not None
+    there = came + (0 if fits else stays) + COSTS["core"]
+    assert twin.stalled == there - 1000
+    # who is not in the core has it a way after it came there, if it did not stay longer
+    assert other.stalled == (came if fits else there) + COSTS["far"] - 1000
+    assert (twin.transfers, other.transfers) == (1, 1)
 
 
 def test_a_clean_copy_is_its_core_s(fake: Path, tmp_path: Path) -> None:

@@ -284,9 +284,11 @@ def take(
     best: Any = np.int64(0)
     passed = False
     if overtakes == 0:
-        # A core's other thread needs no request for what came to the core: once, then it goes on.
-        twin = -1 if lines[at + OVERTAKEN] else _twin(at, lines, place, queues, size)
-        passed = twin >= 0
+        # A core's other thread needs no request for what came to the core, as often as it fits.
+        twin = np.int64(-1)
+        if (lines[at + OVERTAKEN] + 1) * cost[CORE] <= cost[NEAR] * cost[REQUEST] >> 20:
+            twin = _twin(at, lines, place, queues, size)
+        passed = bool(twin >= 0)
         if passed:
             best = twin
         elif last > 0:
