@@ -92,6 +92,8 @@ def test_more_processes_do_not_scale_one_line() -> None:
 def test_the_page_says_how_much_of_the_drawn_table_held(page: str) -> None:
     numbers, quotients = (lockref_pause.held(quotients=each) for each in (False, True))
     assert f"of {numbers[1]} numbers {numbers[0]} held, and of the {quotients[1]}" in page
+    close = [lockref_pause.near(quotients=each) for each in (False, True)]
+    assert f"By the middle of the draws {close[0]} and {close[1]} are within a quarter." in page
     assert f"quotients of the two columns {quotients[0]}." in page
 
 

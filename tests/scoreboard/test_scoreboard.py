@@ -128,12 +128,17 @@ def test_a_guess_is_judged_by_the_same_rule_and_tallied(entries: tuple[Entry, ..
     assert ours == sum(row.verdict == "held" for row in guessed)
     text = board.summary(entries)
     assert f"Of the {rows} that a naive guess can be made of, held: ours {ours}, " in text
-    assert text.endswith(f"the guess {naive}.")
+    assert f"the guess {naive}; within a quarter" in text
     first = guessed[0]
     assert first.naive
     held = replace(first.naive, verdict="held")
     changed = replace(entries[0], rows=(replace(first, naive=held),))
     assert board.skill((changed,))[2] == 1
+    middle = sum(first.published) / 2
+    for times, close in ((1.2, 1), (0.85, 1), (1.3, 0), (0.75, 0)):
+        said = replace(first.naive, middle=times * middle)
+        row = replace(first, published=(middle, middle), timed=said, naive=said, verdict="differs")
+        assert board.near((replace(entries[0], rows=(row,)),)) == (close, close)
     told = replace(changed, rows=(replace(changed.rows[0], verdict="inconsistent"),))
     assert board.skill((told,)) == (0, 0, 0), "no skill where there is nothing to hold"
 

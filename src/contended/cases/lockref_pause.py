@@ -8,7 +8,7 @@ With one of them what an instruction takes was found; the others are told before
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from contended import register, stats
 from contended.cases import timed
@@ -83,12 +83,42 @@ def held(*, quotients: bool) -> tuple[int, int]:
     return verdicts.count("held"), len(verdicts)
 
 
+def near(*, quotients: bool, factor: float = 1.25) -> int:
+    """Of the same: how many have a middle that is within a factor of what was published."""
+    middles = [
+        (stats.median(values), row.published)
+        for row, values in _values()
+        if (row.unit == "ratio") == quotients
+    ]
+    return sum(gap((middle, middle), published) <= factor for middle, published in middles)
+
+
+def off(names: Sequence[str], sizes: Sequence[int]) -> dict[int, float]:
+    """By what factor, at most, the middles of those names miss at each number of processes.
+
+    Above 1 they are too fast, below it too slow; it is the one that is farther from 1.
+    """
+    found: dict[int, float] = {}
+    for workers in sizes:
+        factors = [
+            stats.median(values) / row.published[0]
+            for row, values in _values()
+            if row.name in names and row.figure == figure(workers)
+        ]
+        found[workers] = max(factors, key=lambda factor: max(factor, 1 / factor))
+    return found
+
+
 def _timed() -> Iterator[tuple[Predicted, Range]]:
     """Each row, and the 5th and the 95th percentile of what was timed for it."""
+    for row, values in _values():
+        yield row, stats.percentiles(values)
+
+
+def _values() -> Iterator[tuple[Predicted, Sequence[float]]]:
     about = evidence()
     for row in predictions(register.get(SLUG)):
-        timing = timed.load(SLUG, about[row.figure].timed)[row.name]
-        yield row, stats.percentiles(timing.values)
+        yield row, timed.load(SLUG, about[row.figure].timed)[row.name].values
 
 
 def _of(workers: int) -> Evidence:

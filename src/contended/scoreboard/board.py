@@ -131,24 +131,46 @@ def tally(entries: tuple[Entry, ...]) -> dict[Verdict, int]:
 
 def skill(entries: tuple[Entry, ...]) -> tuple[int, int, int]:
     """Of the rows with a guess beside them: how many there are, we held, and the guess holds."""
+    guesses = _guessed(entries)
+    ours = sum(row.verdict == "held" for row, _, _ in guesses)
+    return len(guesses), ours, sum(guess.verdict == "held" for _, _, guess in guesses)
+
+
+def near(entries: tuple[Entry, ...], factor: float = 1.25) -> tuple[int, int]:
+    """Of the same rows: our middles, and the guess's, that are within a factor of the published.
+
+    A verdict is on a range, so a wide one is held more easily; a middle has no width.
+    """
+
+    def close(said: Said, row: Row) -> bool:
+        return gap((said.middle, said.middle), row.published, row.unit) <= factor
+
+    guesses = _guessed(entries)
+    return (
+        sum(close(ours, row) for row, ours, _ in guesses),
+        sum(close(guess, row) for row, _, guess in guesses),
+    )
+
+
+def _guessed(entries: tuple[Entry, ...]) -> list[tuple[Row, Said, Said]]:
     judged = ("held", "consistent", "differs")
     rows = [row for entry in entries for row in entry.rows if row.verdict in judged]
-    guesses = [(row, row.naive) for row in rows if row.naive]
-    ours = sum(row.verdict == "held" for row, _ in guesses)
-    return len(guesses), ours, sum(guess.verdict == "held" for _, guess in guesses)
+    return [(row, row.ours, row.naive) for row in rows if row.ours and row.naive]
 
 
 def summary(entries: tuple[Entry, ...]) -> str:
     """The tally in words, and what a guess would have got."""
     count = tally(entries)
     rows, ours, naive = skill(entries)
+    middles, guessed = near(entries)
     return (
         f"Of {sum(count.values())} published numbers and ratios, {count['held']} held and "
         f"{count['differs']} differ; {count['consistent']} are consistent with a prediction so "
         f"wide that it says little. {count['counted']} are counts that agree, "
         f"{count['inconsistent']} contradict their own source, and {count['cannot']} cannot be "
         f"shown here. Of the {rows} that a naive guess can be made of, held: ours {ours}, the "
-        f"guess {naive}."
+        f"guess {naive}; within a quarter, by the middle of what is predicted: ours {middles}, the "
+        f"guess {guessed}."
     )
 
 
