@@ -75,6 +75,19 @@ def test_the_page_says_what_the_pause_takes(page: str) -> None:
     assert f"it takes {taken[0]} with 8 to 48 processes, where {taken[1]} are published" in page
 
 
+def test_the_page_says_what_misses(page: str) -> None:
+    taken = []
+    for side in (1, 0):  # ours, published
+        rates = {key: pair[side] for key, pair in points().items()}
+        lost = [1 - rates["open", "pause", n] / rates["open", "no-pause", n] for n in (8, 48)]
+        taken.append(f"{100 * lost[0]:.0f} and {100 * lost[1]:.0f} %")
+    assert f"with 8 and 48 processes {taken[0]}, where {taken[1]} are published" in page
+    slow = [ours < published for (_, _, n), (published, ours) in points().items() if n == 48]
+    assert sum(slow) == 3, "three of the four points are too slow"
+    for (run, _, n), (published, ours) in points().items():
+        assert run != "fstat" or n > 24 or 1 / 1.2 < ours / published < 1.2, "off by a fifth"
+
+
 def test_the_pause_costs_at_every_size_from_eight_on() -> None:
     """The effect that the commit is about has the right sign."""
     ours = recorded()
@@ -92,8 +105,8 @@ def test_more_processes_do_not_scale_one_line() -> None:
 def test_the_page_says_how_much_of_the_drawn_table_held(page: str) -> None:
     numbers, quotients = (lockref_pause.held(quotients=each) for each in (False, True))
     assert f"of {numbers[1]} numbers {numbers[0]} held, and of the {quotients[1]}" in page
-    close = [lockref_pause.near(quotients=each) for each in (False, True)]
-    assert f"By the middle of the draws {close[0]} and {close[1]} are within a quarter." in page
+    near_by = [lockref_pause.close(quotients=each) for each in (False, True)]
+    assert f"By the middle of the draws {near_by[0]} and {near_by[1]} are within a quarter." in page
     assert f"quotients of the two columns {quotients[0]}." in page
 
 

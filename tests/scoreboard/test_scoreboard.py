@@ -135,10 +135,10 @@ def test_a_guess_is_judged_by_the_same_rule_and_tallied(entries: tuple[Entry, ..
     changed = replace(entries[0], rows=(replace(first, naive=held),))
     assert board.skill((changed,))[2] == 1
     middle = sum(first.published) / 2
-    for times, close in ((1.2, 1), (0.85, 1), (1.3, 0), (0.75, 0)):
+    for times, each in ((1.2, 1), (0.85, 1), (1.3, 0), (0.75, 0)):
         said = replace(first.naive, middle=times * middle)
         row = replace(first, published=(middle, middle), timed=said, naive=said, verdict="differs")
-        assert board.near((replace(entries[0], rows=(row,)),)) == (close, close)
+        assert board.close((replace(entries[0], rows=(row,)),)) == (each, each)
     told = replace(changed, rows=(replace(changed.rows[0], verdict="inconsistent"),))
     assert board.skill((told,)) == (0, 0, 0), "no skill where there is nothing to hold"
 

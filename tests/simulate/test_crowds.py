@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from contended.simulate import machines
-from contended.simulate.caches import Phase, Topology, simulate
+from contended.simulate.caches import Costs, Phase, Topology, simulate
 from contended.simulate.program import FLAG, SELF, Memory, Program
 
 SKYLAKE = machines.get("2x20-smt").costs
@@ -90,17 +90,25 @@ def test_a_core_s_other_thread_is_met_more_often_than_anybody_else() -> None:
     assert own < other / 14
 
 
-def increments(threads: int, own_ns: float, box: machines.MachineModel, part: float) -> float:
+def increments(where: Topology, own_ns: float, costs: Costs) -> float:
     """From one increment of one word to the next, if one alone takes so long."""
-    memory, p = Memory(threads), Program()
+    cpus = len(where.core)
+    memory, p = Memory(cpus), Program()
     p.label("go")
     p.add(memory.word(), 1)
     p.done()
     p.jump("go")
-    price = replace(box.costs, rmw_hit=own_ns, request=part)
-    where, start = box.topology(threads), ["go"] * threads
-    (seen,) = simulate(p, memory, where, price, start=start, phases_ns=[_LENGTH_NS])
+    price = replace(costs, rmw_hit=own_ns)
+    (seen,) = simulate(p, memory, where, price, start=["go"] * cpus, phases_ns=[_LENGTH_NS])
     return seen.ns_per_op
+
+
+def spread(box: machines.MachineModel, cpus: int) -> Topology:
+    """The first thread of so many cores, by turns of all groups: Linux's choice for idle ones."""
+    groups = box.sockets * box.groups
+    order = [g * box.cores // box.groups + i for i in range(box.cores) for g in range(groups)]
+    full, first = box.topology(box.cpus), order[:cpus]
+    return Topology(*(tuple(column[cpu] for cpu in first) for column in full))
 
 
 EIGHT = replace(machines.get("2x20-smt"), sockets=8, cores=28, costs=replace(SKYLAKE, far=150.0))
@@ -113,15 +121,41 @@ ALL = ((224, 7063.78, 4.83, EIGHT), (420, 14820.1, 4.83, EIGHT), (160, 2671.84, 
 def test_one_word_that_all_increment(
     threads: int, ns: float, own_ns: float, box: machines.MachineModel
 ) -> None:
-    found = increments(threads, own_ns, box, box.costs.request)
+    found = increments(box.topology(threads), own_ns, box.costs)
     assert found == pytest.approx(ns / threads, rel=0.25)
 
 
+def between(
+    where: Topology, ns: float, own_ns: float, box: machines.MachineModel, most: float
+) -> bool:
+    """Whether the parts of a way at both ends have it too slow, or as fast, and too fast."""
+    ends = box.parameters["request"].low, most
+    slow, fast = (increments(where, own_ns, replace(box.costs, request=part)) for part in ends)
+    return fast < ns < 1.05 * slow
+
+
+MOST = machines.get("2x20-smt").parameters["request"].high
+
+
 def test_for_how_long_a_holder_goes_on_is_between_what_crowds_tell() -> None:
-    """At one end of the range each is too slow, at the other too fast: none is of any case."""
-    ends = [getattr(machines.get("2x20-smt").parameters["request"], end) for end in ("low", "high")]
     for threads, ns, own_ns, box in ALL:
-        slow, fast = (increments(threads, own_ns, box, part) for part in ends)
-        assert fast < ns / threads < 1.05 * slow, threads
-    slow, fast = (exchanges(request=part).ops_per_s for part in ends)
+        assert between(box.topology(threads), ns / threads, own_ns, box, MOST), threads
+    request = machines.get("2x20-smt").parameters["request"]
+    slow, fast = (exchanges(part).ops_per_s for part in (request.low, request.high))
     assert slow < 18_536_597 < fast
+
+
+@pytest.mark.parametrize(
+    ("threads", "ns"), [(4, 113.223), (8, 203.204), (28, 623.768), (56, 1324.58), (112, 3205.98)]
+)
+def test_so_it_is_with_fewer_threads_of_eight_sockets(threads: int, ns: float) -> None:
+    assert between(spread(EIGHT, threads), ns / threads, 4.83, EIGHT, MOST)
+
+
+@pytest.mark.parametrize(
+    ("threads", "ns"), [(4, 24.8847), (8, 51.6862), (32, 268.062), (48, 429.204), (96, 991.638)]
+)
+def test_few_threads_of_milan_keep_a_line_for_longer(threads: int, ns: float) -> None:
+    where, request = spread(MILAN, threads), MILAN.parameters["request"]
+    assert between(where, ns / threads, 2.53, MILAN, request.high)
+    assert between(where, ns / threads, 2.53, MILAN, MOST) == (threads >= 48)

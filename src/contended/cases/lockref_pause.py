@@ -16,7 +16,7 @@ from contended.cases.evidence import Evidence
 from contended.register import Case
 from contended.show.table import Table
 from contended.simulate.predict import Predicted, cannot, span
-from contended.simulate.verdict import Range, gap, judge, told
+from contended.simulate.verdict import Range, gap, judge, near, told
 
 SLUG = "lockref-degrade"
 SIZES = (2, 8, 24, 48, 96)
@@ -83,30 +83,23 @@ def held(*, quotients: bool) -> tuple[int, int]:
     return verdicts.count("held"), len(verdicts)
 
 
-def near(*, quotients: bool, factor: float = 1.25) -> int:
-    """Of the same: how many have a middle that is within a factor of what was published."""
-    middles = [
-        (stats.median(values), row.published)
+def close(*, quotients: bool) -> int:
+    """Of the same: how many have a middle that is near what was published."""
+    return sum(
+        near(stats.median(values), row.published)
         for row, values in _values()
         if (row.unit == "ratio") == quotients
-    ]
-    return sum(gap((middle, middle), published) <= factor for middle, published in middles)
+    )
 
 
-def off(names: Sequence[str], sizes: Sequence[int]) -> dict[int, float]:
-    """By what factor, at most, the middles of those names miss at each number of processes.
-
-    Above 1 they are too fast, below it too slow; it is the one that is farther from 1.
-    """
-    found: dict[int, float] = {}
-    for workers in sizes:
-        factors = [
-            stats.median(values) / row.published[0]
-            for row, values in _values()
-            if row.name in names and row.figure == figure(workers)
-        ]
-        found[workers] = max(factors, key=lambda factor: max(factor, 1 / factor))
-    return found
+def middles(name: str) -> dict[int, float]:
+    """By the number of processes: a value's middle over what was published."""
+    sizes = {figure(workers): workers for workers in SIZES}
+    return {
+        sizes[row.figure]: stats.median(values) / row.published[0]
+        for row, values in _values()
+        if row.name == name
+    }
 
 
 def _timed() -> Iterator[tuple[Predicted, Range]]:

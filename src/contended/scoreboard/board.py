@@ -27,7 +27,7 @@ from contended.register import Case, Published
 from contended.scoreboard import simulated
 from contended.show import lesson
 from contended.simulate.predict import Predicted, cannot, span
-from contended.simulate.verdict import SHOWN, Kind, Range, Verdict, gap, judge, told
+from contended.simulate.verdict import SHOWN, Kind, Range, Verdict, gap, judge, near, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,19 +136,12 @@ def skill(entries: tuple[Entry, ...]) -> tuple[int, int, int]:
     return len(guesses), ours, sum(guess.verdict == "held" for _, _, guess in guesses)
 
 
-def near(entries: tuple[Entry, ...], factor: float = 1.25) -> tuple[int, int]:
-    """Of the same rows: our middles, and the guess's, that are within a factor of the published.
-
-    A verdict is on a range, so a wide one is held more easily; a middle has no width.
-    """
-
-    def close(said: Said, row: Row) -> bool:
-        return gap((said.middle, said.middle), row.published, row.unit) <= factor
-
+def close(entries: tuple[Entry, ...]) -> tuple[int, int]:
+    """Of the same rows: how many of our middles, and of the guess's, are near the published."""
     guesses = _guessed(entries)
     return (
-        sum(close(ours, row) for row, ours, _ in guesses),
-        sum(close(guess, row) for row, _, guess in guesses),
+        sum(near(ours.middle, row.published, row.unit) for row, ours, _ in guesses),
+        sum(near(guess.middle, row.published, row.unit) for row, _, guess in guesses),
     )
 
 
@@ -162,7 +155,7 @@ def summary(entries: tuple[Entry, ...]) -> str:
     """The tally in words, and what a guess would have got."""
     count = tally(entries)
     rows, ours, naive = skill(entries)
-    middles, guessed = near(entries)
+    middles, guessed = close(entries)
     return (
         f"Of {sum(count.values())} published numbers and ratios, {count['held']} held and "
         f"{count['differs']} differ; {count['consistent']} are consistent with a prediction so "

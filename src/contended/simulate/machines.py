@@ -108,6 +108,7 @@ _MILAN = _CASCADE_LAKE | {
     "near": (23.0, "cited", _LATENCY, 23.0, 23.0),
     "cross": (107.0, "cited", _LATENCY, 90.0, 200.0),
     "far": (197.0, "cited", _LATENCY, 197.0, 197.0),
+    "request": (0.1, "cited", _FIRST, 0.08, 0.4),
 }
 _FOUR_SOCKETS = _CASCADE_LAKE | {
     "far": (135.0, "assumed", "two sockets' latency, cited, up to one more hop", 113.0, 200.0)

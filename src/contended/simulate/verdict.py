@@ -19,6 +19,7 @@ Range = tuple[float, float]
 NARROW = 2.0  # the ends of a prediction that can be held
 EXPONENT = 0.15  # a counted exponent is as near as this
 COUNT = 1.1  # and any other count as this, a factor
+NEAR = 1.25  # a middle without a range
 SHOWN: dict[Verdict, str] = {
     "held": "held",
     "consistent": "consistent, says little",
@@ -62,6 +63,14 @@ def gap(ours: Range, published: Range, unit: str = "") -> float:
     if least <= high:
         return 1.0
     return least / high if high > 0 else float("inf")
+
+
+def near(middle: float, published: Range, unit: str = "") -> bool:
+    """Whether a prediction's middle is within a quarter of what was published.
+
+    A verdict is on a range, so a wide one is held more easily; a middle has no width.
+    """
+    return gap((middle, middle), published, unit) <= NEAR
 
 
 def told(verdict: Verdict, factor: float = 1.0) -> str:
