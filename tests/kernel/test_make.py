@@ -67,7 +67,7 @@ def test_variable_locations_are_left_out_where_there_is_debug_information(kit: T
 def test_mistakes_are_named(kit: Toy) -> None:
     with pytest.raises(
         UsageError,
-        match="no configuration 'fast'; there are: base, users, handles, many, debug, up",
+        match="no configuration 'fast'; there are: base, users, handles, many, distribution, debug, up",
     ):
         make.options("fast", V)
     layer(kit, "base", "CONFIG_SMP=y\nSMP=y\n")
@@ -124,6 +124,8 @@ def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path
         assert (option in text) == (name in ("users", "selftests"))
     assert ("CONFIG_FHANDLE=y" in text) == (name in ("handles", "many"))
     assert ("CONFIG_NR_CPUS=256" in text) == (name == "many")
+    for option in ("CONFIG_SECURITY_APPARMOR=y", "CONFIG_IMA=y", "CONFIG_MEMCG=y"):
+        assert (option in text) == (name == "distribution")
     assert ("CONFIG_PREEMPT_RCU=y" in text) == (name == "preempt")
     rates = {"hz-250": 250, "hz-1000": 1000, "preempt": 1000}
     assert f"CONFIG_HZ={rates.get(name, 100)}\n" in text

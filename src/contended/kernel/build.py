@@ -45,6 +45,7 @@ OBJECTS = {
     "users": 780,
     "handles": 760,
     "many": 760,
+    "distribution": 1000,
     "up": 690,
     "observe": 800,
     "kasan": 740,

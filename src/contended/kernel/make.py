@@ -42,6 +42,7 @@ _LAYERS = {
     "users": ("base", "users"),
     "handles": ("base", "handles"),
     "many": ("base", "handles", "many"),
+    "distribution": ("base", "distribution"),
     "debug": ("base", "bare", "debug"),
     "up": ("base", "bare", "debug", "up"),
     "kasan": ("base", "bare", "kasan"),

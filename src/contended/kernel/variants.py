@@ -22,6 +22,7 @@ Config = Literal[
     "users",
     "handles",
     "many",
+    "distribution",
     "debug",
     "up",
     "kasan",
@@ -35,9 +36,12 @@ Config = Literal[
 ]
 CONFIGS = get_args(Config)
 #: What a layout, and the profiler, must have.
-WITH_DWARF = ("base", "users", "handles", "many", "observe")
+WITH_DWARF = ("base", "users", "handles", "many", "distribution", "observe")
 #: Their runs are recorded by hand; no outcome takes such a kernel, and so no test builds one.
-BY_HAND = ("handles", "many", "hz-250", "hz-1000", "preempt", "rt", "kasan", "kcsan", "selftests")
+BY_HAND = (
+    *("handles", "many", "distribution", "hz-250", "hz-1000", "preempt", "rt"),
+    *("kasan", "kcsan", "selftests"),
+)
 #: The first release that has what a configuration asks for.
 SINCE: dict[str, str] = {"rt": "6.12"}
 MAX_VCPUS = 128  #: What the kernels are configured for.
