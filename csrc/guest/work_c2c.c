@@ -11,6 +11,7 @@
  *   ring      one process fills a slot, the other empties it, by turns: two
  *             lines (slot and index) move to and fro
  *   readonly  all read one table that nobody writes
+ *   filled    each process fills a page of its own by one string instruction
  *
  * The counts say where the lines are, so that the gate's own are left out.
  */
@@ -22,10 +23,12 @@
 #define SLOTS 8
 #define LINE 64
 #define TABLE 64 /* lines */
+#define PROCS 64
+#define PAGE 4096
 
 static const struct param params[] = {
 	{ "kind", PARAM_WORD, "pingpong", 0, 0,
-	  "padded|unpadded|pingpong|ring|readonly", "what the processes do" },
+	  "padded|unpadded|pingpong|ring|readonly|filled", "what the processes do" },
 	{ "ops", PARAM_NUMBER, "1000", 1, 100000000, NULL,
 	  "operations of each process" },
 	{ 0 },
@@ -37,11 +40,12 @@ struct line {
 
 /* Pages apart, so that nothing else is near. */
 static struct field {
-	_Alignas(4096) struct line own[64]; /* padded: one for each process */
-	_Alignas(4096) struct line one;     /* unpadded, pingpong */
-	_Alignas(4096) struct line slot[SLOTS];
-	_Alignas(4096) struct line filled, emptied; /* ring: numbers of slots */
-	_Alignas(4096) struct line table[TABLE];
+	_Alignas(PAGE) struct line own[PROCS]; /* padded: one for each process */
+	_Alignas(PAGE) struct line one;     /* unpadded, pingpong */
+	_Alignas(PAGE) struct line slot[SLOTS];
+	_Alignas(PAGE) struct line filled, emptied; /* ring: numbers of slots */
+	_Alignas(PAGE) struct line table[TABLE];
+	_Alignas(PAGE) uint8_t page[PROCS][PAGE]; /* filled */
 } *field;
 
 static unsigned procs;
@@ -94,6 +98,14 @@ static void op_readonly(struct worker *w, uint64_t i)
 		fail("the table has changed");
 }
 
+static void op_filled(struct worker *w, uint64_t i)
+{
+	uint8_t *at = field->page[w->id];
+	uint64_t n = PAGE;
+
+	__asm__ volatile("rep stosb" : "+D"(at), "+c"(n) : "a"((uint8_t)i) : "memory");
+}
+
 static void check_sum(const char *kind)
 {
 	uint64_t sum = 0, expected = procs * all_ops;
@@ -122,11 +134,12 @@ static void run(void)
 		void (*op)(struct worker *w, uint64_t i);
 		unsigned least, most;
 	} kinds[] = {
-		{ "padded", op_padded, 1, 64 },
+		{ "padded", op_padded, 1, PROCS },
 		{ "unpadded", op_unpadded, 1, 8 },
 		{ "pingpong", op_pingpong, 2, 2 },
 		{ "ring", op_ring, 2, 2 },
-		{ "readonly", op_readonly, 1, 64 },
+		{ "readonly", op_readonly, 1, PROCS },
+		{ "filled", op_filled, 1, PROCS },
 	};
 	const char *kind = arg_word("kind");
 	struct gate gate = { 0 };

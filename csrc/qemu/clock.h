@@ -59,6 +59,7 @@
 #pragma once
 #include <pthread.h>
 
+#define CT_STRING 32 /* bytes that a string instruction moves in the time of another */
 #define CT_GUESSES (1u << 12) /* instructions of which a vCPU knows the line */
 #define CT_IDLES 4 /* of a vCPU, in as long as another may be behind it */
 #define CT_PARTS 1000	      /* chances and factors are in thousandths */
@@ -851,9 +852,12 @@ static inline uint64_t ct_clock_after(unsigned cpu, struct ct_entry *e)
 	return stalled;
 }
 
-/* A block of n instructions begins, `pauses` of them pauses: what they take. */
+/*
+ * A block of n instructions begins, `pauses` of them pauses, or a turn of a
+ * string instruction that moves so many bytes: what they take.
+ */
 static inline uint64_t ct_block_time(unsigned cpu, uint64_t n,
-				     uint64_t pauses)
+				     uint64_t pauses, unsigned string)
 {
 	uint64_t each = machine.instruction;
 
@@ -867,6 +871,8 @@ static inline uint64_t ct_block_time(unsigned cpu, uint64_t n,
 		askers[cpu].ticks += n;
 		return 0;
 	}
+	if (string)
+		each = each * string / CT_STRING;
 	const uint64_t takes = n * each + pauses * machine.pause;
 
 	if (pauses) {

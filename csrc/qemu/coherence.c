@@ -239,22 +239,28 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t va
 	}
 }
 
-/* What a block's callback gets: how many instructions, how many of them pauses, and whose. */
-static void *pack_block(size_t n, size_t pauses, bool kernel)
+/*
+ * What a block's callback gets: how many instructions, how many of them pauses,
+ * whose, and where the block is a turn of a string instruction, its bytes.
+ */
+static void *pack_block(size_t n, size_t pauses, unsigned string, bool kernel)
 {
-	return (void *)(uintptr_t)((uint64_t)pauses << 32 | n << 1 | kernel);
+	return (void *)(uintptr_t)((uint64_t)string << 48 | (uint64_t)pauses << 32 | n << 1 |
+				   kernel);
 }
 
 static void on_block(unsigned int vcpu, void *data)
 {
-	const uint64_t n = (uint32_t)(uintptr_t)data >> 1, pauses = (uintptr_t)data >> 32;
+	const uint64_t n = (uint32_t)(uintptr_t)data >> 1;
+	const uint16_t pauses = (uint16_t)((uintptr_t)data >> 32);
+	const uint16_t string = (uint16_t)((uintptr_t)data >> 48);
 	uint64_t spent = n;
 
 	if (!enter(&vcpus[vcpu]))
 		return;
 	vcpus[vcpu].cache.counts.instructions[(uintptr_t)data & 1] += n;
 	if (ct_timing) {
-		spent = ct_block_time(vcpu, n, pauses);
+		spent = ct_block_time(vcpu, n, pauses, string);
 		ct_moved(vcpu);
 	}
 	if (options.guest && !atomic_load_explicit(&pacers[vcpu].running, memory_order_relaxed))
@@ -414,6 +420,31 @@ static bool is_pause(const struct qemu_plugin_insn *insn)
 	       bytes[1] == 0x90;
 }
 
+/*
+ * How many bytes a turn of a repeated move or store of a string has, or 0 of
+ * another instruction. QEMU ends a block behind it, and each further turn is a
+ * block of its own; to a processor all of them are one instruction.
+ */
+static unsigned string_bytes(const uint8_t *bytes, size_t length)
+{
+	bool repeated = false, half = false, wide = false;
+	size_t i;
+
+	for (i = 0; i + 1 < length; i++) {
+		repeated |= bytes[i] == 0xf3;
+		half |= bytes[i] == 0x66;
+		wide |= (bytes[i] & 0xf8) == 0x48;
+		if (bytes[i] != 0xf3 && bytes[i] != 0x66 && (bytes[i] & 0xf0) != 0x40)
+			return 0;
+	}
+	/* movs and stos, of bytes if even */
+	if (!length || !repeated || ((bytes[i] & 0xfe) != 0xa4 && (bytes[i] & 0xfe) != 0xaa))
+		return 0;
+	if (!(bytes[i] & 1))
+		return 1;
+	return wide ? 8 : half ? 2 : 4;
+}
+
 /* iretq or sysretq */
 static bool is_return(const uint8_t *bytes, size_t length)
 {
@@ -427,11 +458,19 @@ static void instrument(struct qemu_plugin_tb *tb)
 	const bool kernel = options.system && qemu_plugin_tb_vaddr(tb) >> 63;
 	const bool tick = ct_timing && options.tick && qemu_plugin_tb_vaddr(tb) == options.tick;
 	size_t pauses = 0;
+	unsigned string = 0;
 
 	for (size_t i = 0; ct_timing && i < n; i++)
 		pauses += is_pause(qemu_plugin_tb_get_insn(tb, i));
+	if (ct_timing && n == 1) {
+		uint8_t bytes[16];
+		const size_t length = ct_insn_bytes(qemu_plugin_tb_get_insn(tb, 0), bytes,
+						    sizeof(bytes));
+
+		string = string_bytes(bytes, length);
+	}
 	qemu_plugin_register_vcpu_tb_exec_cb(tb, tick ? on_tick : on_block, QEMU_PLUGIN_CB_NO_REGS,
-					     pack_block(n, pauses, kernel));
+					     pack_block(n, pauses, string, kernel));
 	for (size_t i = 0; i < n; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		const uint64_t pc = qemu_plugin_insn_vaddr(insn);

@@ -56,6 +56,17 @@ def test_own_lines_scale_and_cost_nothing(kernel: Kernel) -> None:
 
 @pytest.mark.check
 @pytest.mark.usefixtures("no_vm_left")
+def test_a_string_instruction_is_one(kernel: Kernel) -> None:
+    """A page is filled by 32 bytes in an instruction's time; an emulator does it byte by byte."""
+    fill, count = (
+        timed(kernel, "c2c-validate", 2, kind=kind, ops="1000") for kind in ("filled", "padded")
+    )
+    longer = 1e9 / stats.median(fill.rates) - 1e9 / stats.median(count.rates)
+    assert longer == pytest.approx(4096 / 32 * prices.costs(BOX)["instruction"], rel=0.2)
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
 def test_a_call_takes_the_kernel_as_much_alone_as_beside_others(kernel: Kernel) -> None:
     """But for waits; a tickless CPU's calls take a fifth more, and a boot of one CPU has none."""
 
@@ -284,7 +295,7 @@ def test_a_seed_s_costs_are_drawn_once_for_all_variants_and_sizes(
 def test_what_is_not_drawn_costs_what_the_machine_says() -> None:
     """In picoseconds; the order is that of the plugin's `time=`."""
     fields = [int(each) for each in prices.settings(BOX, 7).split("+")]
-    assert fields[:4] == [260, 6000, 45000, 7500]
+    assert fields[:4] == [290, 6000, 45000, 7500]
     assert fields[9] == 100, "a tenth of a way, in thousandths"
     assert fields[10:14] == [prices.CHANCE, 0, 0, 1500]
     assert fields[14:] == [2, 20, 1, 2, 1, 7]

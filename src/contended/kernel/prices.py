@@ -11,12 +11,12 @@ from contended.simulate.machines import MachineModel, Parameter
 from contended.simulate.workload import SMT
 
 INSTRUCTION = (
-    0.26,
+    0.29,
     Parameter(
         "assumed",
-        "with 0.22 one process is as fast as linuxf5fe24ef17b5's with fstat, with 0.3 with open",
-        0.22,
-        0.3,
+        "with 0.255 one process is as fast as linuxf5fe24ef17b5's with fstat, with 0.325 with open",
+        0.255,
+        0.325,
     ),
 )
 """Nanoseconds for one, over the thousands of a system call."""
