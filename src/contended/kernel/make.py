@@ -43,6 +43,7 @@ _LAYERS = {
     "handles": ("base", "handles"),
     "many": ("base", "handles", "many"),
     "distribution": ("base", "distribution"),
+    "distribution-ima": ("base", "distribution", "ima"),
     "debug": ("base", "bare", "debug"),
     "up": ("base", "bare", "debug", "up"),
     "kasan": ("base", "bare", "kasan"),

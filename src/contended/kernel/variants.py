@@ -23,6 +23,7 @@ Config = Literal[
     "handles",
     "many",
     "distribution",
+    "distribution-ima",
     "debug",
     "up",
     "kasan",
@@ -36,10 +37,13 @@ Config = Literal[
 ]
 CONFIGS = get_args(Config)
 #: What a layout, and the profiler, must have.
-WITH_DWARF = ("base", "users", "handles", "many", "distribution", "observe")
+WITH_DWARF = (
+    *("base", "users", "handles", "many"),
+    *("distribution", "distribution-ima", "observe"),
+)
 #: Their runs are recorded by hand; no outcome takes such a kernel, and so no test builds one.
 BY_HAND = (
-    *("handles", "many", "distribution", "hz-250", "hz-1000", "preempt", "rt"),
+    *("handles", "many", "distribution", "distribution-ima", "hz-250", "hz-1000", "preempt", "rt"),
     *("kasan", "kcsan", "selftests"),
 )
 #: The first release that has what a configuration asks for.
