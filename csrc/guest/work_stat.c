@@ -13,13 +13,12 @@
  */
 #include "guest.h"
 
-#include <signal.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 #include "args.h"
 #include "calls.h"
 #include "gate.h"
+#include "lister.h"
 #include "sys.h"
 #include "work.h"
 
@@ -139,62 +138,17 @@ static void run_open(void)
 	run_on_one_file(NULL, op_open);
 }
 
-/*
- * List the directory while the region lasts, or so often; *passes says how
- * often it was.
- */
-static void list(struct companion *companion, uint64_t *passes)
-{
-	const uint64_t most = arg_number("listings");
-	int fd = open_file(DIRECTORY, O_RDONLY | O_DIRECTORY);
-	char entries[32768];
-
-	pin_to(online_cpu(0));
-	for (;;) {
-		long n;
-
-		while ((most && *passes == most) ||
-		       !__atomic_load_n(&companion->running, __ATOMIC_ACQUIRE)) {
-			__atomic_store_n(&companion->resting, 1, __ATOMIC_RELEASE);
-			relax();
-		}
-		__atomic_store_n(&companion->resting, 0, __ATOMIC_RELEASE);
-		if (lseek(fd, 0, SEEK_SET))
-			fail_errno("rewind " DIRECTORY);
-		while ((n = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0)
-			;
-		if (n < 0)
-			fail_errno("list " DIRECTORY);
-		__atomic_fetch_add(passes, 1, __ATOMIC_RELAXED);
-	}
-}
-
 static void phase(struct gate gate, const char *label, bool perturbed)
 {
-	struct {
-		struct companion companion;
-		_Alignas(256) uint64_t passes;
-	} *shared = shared_memory(sizeof(*shared));
+	struct lister *lister = lister_shared();
 	struct result result = { .label = label };
-	pid_t pid = 0;
 
-	if (perturbed) {
-		pid = fork();
-		if (pid < 0)
-			fail_errno("fork");
-		if (!pid)
-			list(&shared->companion, &shared->passes);
-		gate.companion = &shared->companion;
-	}
+	if (perturbed)
+		lister_begin(lister, &gate, DIRECTORY, arg_number("listings"));
 	gate_run(&gate, &result);
-	count(&result, "passes", shared->passes);
-	if (pid) {
-		kill(pid, SIGKILL);
-		if (waitpid(pid, NULL, 0) != pid)
-			fail_errno("wait for the process that lists");
-		if (!shared->passes)
-			fail("the directory was not listed while the workers ran");
-	}
+	count(&result, "passes", lister->passes);
+	if (perturbed)
+		lister_end(lister);
 	report_result(&result);
 }
 

@@ -7,7 +7,8 @@
  * the one lock of all inodes' hash, and whose dentry is found under its own.
  *
  * full: a device that is always full is opened, written to, read, sought in and
- * closed. All processes open the same one, each by its path.
+ * closed. All processes open the same one, each by its path. Somebody may list
+ * its directory meanwhile, which takes the lock of its dentry for a moment.
  *
  * getdent: every directory under a few file systems is opened and listed. In
  * proc that looks each entry's dentry up, under its lock. Processes that have
@@ -21,6 +22,7 @@
 
 #include "args.h"
 #include "gate.h"
+#include "lister.h"
 #include "sys.h"
 #include "work.h"
 
@@ -36,6 +38,8 @@ static const struct param handle_params[] = {
 
 static const struct param full_params[] = {
 	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL, "opens of each process" },
+	{ "listings", PARAM_NUMBER, "0", 0, 1000000, NULL,
+	  "how often another process lists the device's directory meanwhile" },
 	{ 0 },
 };
 
@@ -105,7 +109,9 @@ static void op_full(struct worker *w, uint64_t i)
 
 static void run_full(void)
 {
-	const struct gate gate = {
+	const uint64_t listings = arg_number("listings");
+	struct lister *lister = lister_shared();
+	struct gate gate = {
 		.procs = arg_procs(worker_cpus()),
 		.ops = arg_number("ops"),
 		.warm_ups = 3,
@@ -113,7 +119,11 @@ static void run_full(void)
 	};
 	struct result result = { 0 };
 
+	if (listings)
+		lister_begin(lister, &gate, DEVICES, listings);
 	gate_run(&gate, &result);
+	if (listings)
+		lister_end(lister);
 	report_result(&result);
 }
 

@@ -342,6 +342,14 @@ def test_for_more_than_127_cpus_it_takes_kernels_that_know_more(
     clock.time("dentry-false-sharing", machine="2x128", cpus=[1, 127, 128, 254], wanted=["before"])
     assert built == ["base", "base", "many", "many"]
     assert ran == [(1, "base"), (127, "base"), (128, "many"), (254, "many")]
+    clock.time(
+        "lockref-degrade",
+        machine="2x128",
+        run="handle-distribution",
+        cpus=[254],
+        wanted=["before"],
+    )
+    assert built[-1] == "distribution-many"
 
 
 def test_what_has_no_such_kernels_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ OBJECTS = {
     "many": 760,
     "distribution": 900,
     "distribution-ima": 1000,
+    "distribution-many": 900,
     "up": 690,
     "observe": 800,
     "kasan": 740,

@@ -44,6 +44,7 @@ _LAYERS = {
     "many": ("base", "handles", "many"),
     "distribution": ("base", "distribution"),
     "distribution-ima": ("base", "distribution", "ima"),
+    "distribution-many": ("base", "distribution", "many"),
     "debug": ("base", "bare", "debug"),
     "up": ("base", "bare", "debug", "up"),
     "kasan": ("base", "bare", "kasan"),

@@ -24,6 +24,7 @@ Config = Literal[
     "many",
     "distribution",
     "distribution-ima",
+    "distribution-many",
     "debug",
     "up",
     "kasan",
@@ -39,18 +40,24 @@ CONFIGS = get_args(Config)
 #: What a layout, and the profiler, must have.
 WITH_DWARF = (
     *("base", "users", "handles", "many"),
-    *("distribution", "distribution-ima", "observe"),
+    *("distribution", "distribution-ima", "distribution-many", "observe"),
 )
 #: Their runs are recorded by hand; no outcome takes such a kernel, and so no test builds one.
 BY_HAND = (
-    *("handles", "many", "distribution", "distribution-ima", "hz-250", "hz-1000", "preempt", "rt"),
-    *("kasan", "kcsan", "selftests"),
+    *("handles", "many", "distribution", "distribution-ima", "distribution-many"),
+    *("hz-250", "hz-1000", "preempt", "rt", "kasan", "kcsan", "selftests"),
 )
 #: The first release that has what a configuration asks for.
 SINCE: dict[str, str] = {"rt": "6.12"}
 MAX_VCPUS = 128  #: What the kernels are configured for.
 #: Those of `many`: 255 is what an emulated APIC's number of eight bits can name, one of them all.
 MANY_VCPUS = 255
+#: Of a configuration the one that differs by knowing more CPUs.
+MANY: dict[str, Config] = {
+    "base": "many",
+    "handles": "many",
+    "distribution": "distribution-many",
+}
 _T = TypeVar("_T")
 _TIME = re.compile(r"\b(latency_us|ns_per_op)\b")
 _PATCH = re.compile(r"(\.\./[a-z0-9]+(-[a-z0-9]+)*/)?[^/]*[^/.][^/]*\.patch")
@@ -124,11 +131,11 @@ class GuestRun:
     @property
     def workers(self) -> int:
         """The most vCPUs that can work, as one more does the kernel's chores."""
-        return (MANY_VCPUS if self.config == "many" else MAX_VCPUS) - 1
+        return (MANY_VCPUS if self.config in MANY.values() else MAX_VCPUS) - 1
 
     def of_many(self) -> GuestRun:
         """The same on kernels for more CPUs; itself if there are none of its configuration."""
-        return replace(self, config="many") if self.config in ("base", "handles") else self
+        return replace(self, config=MANY.get(self.config, self.config))
 
     def told(self) -> dict[str, str]:
         """The guest's parameters."""
