@@ -252,7 +252,10 @@ _NO_CLOCK = "A change in throughput needs a clock, and the lab's machine has non
 
 
 def _handles(cpus: int, file: str) -> tuple[timed.Time, ...]:
-    """stress-ng's handle on so many CPUs; linux-next's form of the idea is the lab's spin-100."""
+    """stress-ng's handle on so many CPUs, on kernels that do in an open what a distribution's does.
+
+    linux-next's form of the idea is the lab's spin-100.
+    """
     return (
         timed.rate("before", "before", cpus, file=file),
         timed.rate("after", "spin-100", cpus, file=file),

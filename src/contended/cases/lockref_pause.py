@@ -21,7 +21,8 @@ from contended.simulate.verdict import Range, gap, judge, near, told
 SLUG = "lockref-degrade"
 SIZES = (2, 8, 24, 48, 96)
 CALLS = ("fstat", "open")
-_FILE = "../will-it-scale/time-drawn-{}"  # `contended kernel time will-it-scale --run CALL --drawn`
+# `contended kernel time will-it-scale --run CALL-distribution --drawn`
+_FILE = "../will-it-scale/time-drawn-{}"
 _WHY = "virtual time runs the kernel's own calls; the simulated one has a fixed time for them"
 
 
@@ -129,5 +130,6 @@ def _of(workers: int) -> Evidence:
         no_kernel="How fast it is needs a clock, and the lab's machine has none to trust.",
         timed=tuple(rows),
         note="What an instruction takes was chosen by the same table's one process, and by nothing "
-        "else of it; each other number is told beforehand. With 96 processes two share a core.",
+        "else of it; each other number is told beforehand. With 96 processes two share a core. The "
+        "kernel does in each call what a distribution's does, as its author's did.",
     )
