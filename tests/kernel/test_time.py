@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,32 @@ def test_a_seed_s_costs_are_drawn_once_for_all_variants_and_sizes(
     in_order = prices.draws(machines.get("1x24"), 8, at={"ahead": 0.0})
     assert [{**price, "ahead": 0.0} for price in unknown] == in_order
     assert json.loads(found.to_json())["results"][0]["costs"] == drawn[0]
+
+
+def test_on_a_distributions_kernel_an_instruction_takes_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Since it executes more of them for a call; what is asked for goes before it."""
+    seen: list[float] = []
+
+    def booted(_kernel: object, variant: Variant, _run: GuestRun, *where: object) -> list[Timed]:
+        seen.append(where[3]["instruction"])  # type: ignore[index]
+        return [point(1, len(seen), 1e6, variant=variant.name)]
+
+    monkeypatch.setattr(source, "find", lambda *_: None)
+    monkeypatch.setattr(build, "build", lambda *_: None)
+    monkeypatch.setattr(clock, "_timed", booted)
+    least, most = prices.DISTRIBUTION
+    time = partial(clock.time, "lockref-degrade", wanted=["before"], cpus=[1])
+    time(run="queue")
+    time(run="queue-distribution")
+    time(run="queue-distribution", seeds=9, drawn=True)
+    time(run="queue-distribution", instruction=(0.5, 0.5))
+    assert seen[0] == prices.INSTRUCTION[0]
+    assert seen[1] == pytest.approx((least + most) / 2)
+    assert all(least <= each <= most for each in seen[2:11])
+    assert len(set(seen[2:11])) == 9
+    assert seen[11] == 0.5
 
 
 def test_what_is_not_drawn_costs_what_the_machine_says() -> None:

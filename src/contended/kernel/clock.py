@@ -208,6 +208,7 @@ def time(
         )
     chosen = _chosen(case, wanted, names, source_path, progress)
     told = {} if ahead is None else {"ahead": ahead}
+    instruction = instruction or prices.instruction(how.config)
     one = {"instruction": sum(instruction) / 2} if instruction else {}
     drawn_costs = prices.draws(box, seeds, instruction, told) if drawn else None
     priced = drawn_costs or [prices.costs(box, told | one)] * seeds
