@@ -88,6 +88,33 @@ def test_the_page_says_what_misses(page: str) -> None:
         assert run != "fstat" or n > 24 or 1 / 1.2 < ours / published < 1.2, "off by a fifth"
 
 
+def test_the_page_says_what_the_labs_kernel_makes_of_opens(page: str) -> None:
+    kept = timed.record("will-it-scale", "time-lab-open")
+    two = [next(iter(kept.rates(how, 2).values())) / 1e6 for how in ("pause", "no-pause")]
+    assert f"makes {two[0]:.2f} and {two[1]:.2f} M/s of the published 1.05" in page
+    (eight,) = kept.rates("no-pause", 8).values()
+    assert f"kernel it makes {eight / 1e6:.2f} M/s there" in page
+
+
+def test_the_page_says_who_waits_for_the_label(page: str) -> None:
+    """Of processes with a file of their own each, in parts of an operation."""
+    path = tree.home() / "results" / "will-it-scale" / "time-own.json"
+    each, together = [], []
+    for row in json.loads(path.read_text())["results"]:
+        operation = 1e9 * row["cpus"] / row["per_second"]
+        waits = {place["function"]: place["ns"] for place in row["places"][:4]}
+        assert waits.keys() == {
+            "apparmor_file_alloc_security",
+            "apparmor_file_open",
+            "apparmor_file_free_security",
+            "apparmor_current_getsecid_subj",
+        }
+        each += [ns / operation for ns in waits.values()]
+        together.append(sum(waits.values()) / operation)
+    said = [f"{100 * min(parts):.0f} to {100 * max(parts):.0f} %" for parts in (each, together)]
+    assert f"each for {said[0]} of an operation and together for\n{said[1]};" in page
+
+
 def test_the_pause_costs_at_every_size_from_eight_on() -> None:
     """The effect that the commit is about has the right sign."""
     ours = recorded()
