@@ -852,29 +852,31 @@ static inline uint64_t ct_clock_after(unsigned cpu, struct ct_entry *e)
 	return stalled;
 }
 
-/*
- * A block of n instructions begins, `pauses` of them pauses, or a turn of a
- * string instruction that moves so many bytes: what they take.
- */
-static inline uint64_t ct_block_time(unsigned cpu, uint64_t n,
-				     uint64_t pauses, unsigned string)
+/* What an instruction takes now. */
+static inline uint64_t ct_each(unsigned cpu)
 {
-	uint64_t each = machine.instruction;
+	return ct_shares_units(cpu) ? machine.instruction * machine.smt / CT_PARTS :
+				      machine.instruction;
+}
 
+static inline uint64_t ct_string_time(unsigned cpu, uint64_t bytes)
+{
+	return ct_each(cpu) * bytes / CT_STRING;
+}
+
+/* A block of n instructions begins, `pauses` of them pauses: what they take. */
+static inline uint64_t ct_block_time(unsigned cpu, uint64_t n, uint64_t pauses)
+{
 	if (askers[cpu].entry)
 		ct_mistaken(cpu);
-	if (ct_shares_units(cpu))
-		each = each * machine.smt / CT_PARTS;
+	const uint64_t takes = n * ct_each(cpu) + pauses * machine.pause;
+
 	if (pauses)
 		askers[cpu].in_tick = false;
 	if (askers[cpu].in_tick) {
 		askers[cpu].ticks += n;
 		return 0;
 	}
-	if (string)
-		each = each * string / CT_STRING;
-	const uint64_t takes = n * each + pauses * machine.pause;
-
 	if (pauses) {
 		const uint64_t now = atomic_load_explicit(&pacers[cpu].done, memory_order_relaxed);
 

@@ -239,28 +239,40 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t va
 	}
 }
 
+/* What moves a string costs by its bytes, in however many turns QEMU makes of it. */
+static void on_string(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *data)
+{
+	on_access(vcpu, info, vaddr, data);
+	if (qemu_plugin_mem_is_store(info) && enter(&vcpus[vcpu])) {
+		if (!askers[vcpu].in_tick)
+			atomic_fetch_add_explicit(&pacers[vcpu].done,
+						  ct_string_time(vcpu, 1u << qemu_plugin_mem_size_shift(info)),
+						  memory_order_relaxed);
+		leave(&vcpus[vcpu]);
+	}
+}
+
 /*
  * What a block's callback gets: how many instructions, how many of them pauses,
- * whose, and where the block is a turn of a string instruction, its bytes.
+ * whose, and whether it is a further turn of a string instruction.
  */
-static void *pack_block(size_t n, size_t pauses, unsigned string, bool kernel)
+static void *pack_block(size_t n, size_t pauses, bool turn, bool kernel)
 {
-	return (void *)(uintptr_t)((uint64_t)string << 48 | (uint64_t)pauses << 32 | n << 1 |
-				   kernel);
+	return (void *)(uintptr_t)((uint64_t)turn << 63 | (uint64_t)pauses << 32 | n << 1 | kernel);
 }
 
 static void on_block(unsigned int vcpu, void *data)
 {
 	const uint64_t n = (uint32_t)(uintptr_t)data >> 1;
-	const uint16_t pauses = (uint16_t)((uintptr_t)data >> 32);
-	const uint16_t string = (uint16_t)((uintptr_t)data >> 48);
+	const uint64_t pauses = (uintptr_t)data << 1 >> 33;
+	const bool turn = (uintptr_t)data >> 63;
 	uint64_t spent = n;
 
 	if (!enter(&vcpus[vcpu]))
 		return;
 	vcpus[vcpu].cache.counts.instructions[(uintptr_t)data & 1] += n;
 	if (ct_timing) {
-		spent = ct_block_time(vcpu, n, pauses, string);
+		spent = ct_block_time(vcpu, turn ? 0 : n, pauses);
 		ct_moved(vcpu);
 	}
 	if (options.guest && !atomic_load_explicit(&pacers[vcpu].running, memory_order_relaxed))
@@ -421,28 +433,20 @@ static bool is_pause(const struct qemu_plugin_insn *insn)
 }
 
 /*
- * How many bytes a turn of a repeated move or store of a string has, or 0 of
- * another instruction. QEMU ends a block behind it, and each further turn is a
- * block of its own; to a processor all of them are one instruction.
+ * A repeated move or store of a string. QEMU until 10 ends a block behind it, and each further turn
+ * is a block of its own; from then on it turns within the block.
  */
-static unsigned string_bytes(const uint8_t *bytes, size_t length)
+static bool is_string(const uint8_t *bytes, size_t length)
 {
-	bool repeated = false, half = false, wide = false;
+	bool repeated = false;
 	size_t i;
 
 	for (i = 0; i + 1 < length; i++) {
 		repeated |= bytes[i] == 0xf3;
-		half |= bytes[i] == 0x66;
-		wide |= (bytes[i] & 0xf8) == 0x48;
 		if (bytes[i] != 0xf3 && bytes[i] != 0x66 && (bytes[i] & 0xf0) != 0x40)
-			return 0;
+			return false;
 	}
-	/* movs and stos, of bytes if even */
-	if (!length || !repeated || ((bytes[i] & 0xfe) != 0xa4 && (bytes[i] & 0xfe) != 0xaa))
-		return 0;
-	if (!(bytes[i] & 1))
-		return 1;
-	return wide ? 8 : half ? 2 : 4;
+	return repeated && ((bytes[i] & 0xfe) == 0xa4 || (bytes[i] & 0xfe) == 0xaa);
 }
 
 /* iretq or sysretq */
@@ -458,19 +462,14 @@ static void instrument(struct qemu_plugin_tb *tb)
 	const bool kernel = options.system && qemu_plugin_tb_vaddr(tb) >> 63;
 	const bool tick = ct_timing && options.tick && qemu_plugin_tb_vaddr(tb) == options.tick;
 	size_t pauses = 0;
-	unsigned string = 0;
+	uint8_t first[16];
+	const size_t first_length = ct_insn_bytes(qemu_plugin_tb_get_insn(tb, 0), first, sizeof(first));
+	const bool turn = ct_timing && n == 1 && is_string(first, first_length);
 
 	for (size_t i = 0; ct_timing && i < n; i++)
 		pauses += is_pause(qemu_plugin_tb_get_insn(tb, i));
-	if (ct_timing && n == 1) {
-		uint8_t bytes[16];
-		const size_t length = ct_insn_bytes(qemu_plugin_tb_get_insn(tb, 0), bytes,
-						    sizeof(bytes));
-
-		string = string_bytes(bytes, length);
-	}
 	qemu_plugin_register_vcpu_tb_exec_cb(tb, tick ? on_tick : on_block, QEMU_PLUGIN_CB_NO_REGS,
-					     pack_block(n, pauses, string, kernel));
+					     pack_block(n, pauses, turn, kernel));
 	for (size_t i = 0; i < n; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		const uint64_t pc = qemu_plugin_insn_vaddr(insn);
@@ -506,8 +505,10 @@ static void instrument(struct qemu_plugin_tb *tb)
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_instruction,
 							       QEMU_PLUGIN_CB_NO_REGS,
 							       (void *)(uintptr_t)pc);
-		qemu_plugin_register_vcpu_mem_cb(insn, on_access, QEMU_PLUGIN_CB_NO_REGS,
-						 QEMU_PLUGIN_MEM_RW,
+		qemu_plugin_register_vcpu_mem_cb(insn,
+						 ct_timing && is_string(bytes, length) ? on_string :
+											 on_access,
+						 QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW,
 						 pack(pc, is_atomic(bytes, length)));
 	}
 }
