@@ -18,7 +18,7 @@ struct lister {
 /* One that is not at work yet, in memory that processes share. */
 struct lister *lister_shared(void);
 
-/* It is the gate's companion, and lists while the region lasts, or `most` times if that is not 0. */
+/* It is the gate's companion: lists while the region lasts, or `most` times if that is not 0. */
 void lister_begin(struct lister *lister, struct gate *gate, const char *directory, uint64_t most);
 
 /* End it, or the workload if it has listed nothing. */

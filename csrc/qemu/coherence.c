@@ -242,11 +242,12 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t va
 /* What moves a string costs by its bytes, in however many turns QEMU makes of it. */
 static void on_string(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *data)
 {
+	const uint64_t bytes = 1ull << qemu_plugin_mem_size_shift(info);
+
 	on_access(vcpu, info, vaddr, data);
 	if (qemu_plugin_mem_is_store(info) && enter(&vcpus[vcpu])) {
 		if (!askers[vcpu].in_tick)
-			atomic_fetch_add_explicit(&pacers[vcpu].done,
-						  ct_string_time(vcpu, 1u << qemu_plugin_mem_size_shift(info)),
+			atomic_fetch_add_explicit(&pacers[vcpu].done, ct_string_time(vcpu, bytes),
 						  memory_order_relaxed);
 		leave(&vcpus[vcpu]);
 	}
@@ -463,8 +464,9 @@ static void instrument(struct qemu_plugin_tb *tb)
 	const bool tick = ct_timing && options.tick && qemu_plugin_tb_vaddr(tb) == options.tick;
 	size_t pauses = 0;
 	uint8_t first[16];
-	const size_t first_length = ct_insn_bytes(qemu_plugin_tb_get_insn(tb, 0), first, sizeof(first));
-	const bool turn = ct_timing && n == 1 && is_string(first, first_length);
+	const size_t length_of_first =
+		ct_insn_bytes(qemu_plugin_tb_get_insn(tb, 0), first, sizeof(first));
+	const bool turn = ct_timing && n == 1 && is_string(first, length_of_first);
 
 	for (size_t i = 0; ct_timing && i < n; i++)
 		pauses += is_pause(qemu_plugin_tb_get_insn(tb, i));
