@@ -3,9 +3,9 @@
  * clock.h - virtual time: what an access costs on a given machine, and when it happens.
  *
  * Every vCPU has a clock in picoseconds (pace.h's `done`): an instruction
- * costs a fixed time, a `pause` and an atomic read-modify-write more, and a
- * line that has to come from another cache costs the way between the two
- * CPUs. A line moves once at a time: whoever wants it while it is on its way
+ * costs a fixed time, a `pause` and an atomic read-modify-write more, a string's
+ * move or store by its bytes, and a line that has to come from another cache
+ * costs the way between the two CPUs. A line moves once at a time: whoever wants it while it is on its way
  * waits. In the first part of a way, `request`, it is the request that moves,
  * and the line's holder goes on using it; ways were measured with the request
  * waiting, so that part is in them. So the operations of a
