@@ -39,7 +39,8 @@ def timed(
     **args: str,
 ) -> Timed:
     run = GuestRun("known", workload, args)
-    (found,) = clock._met(kernel, BEFORE, run, box, cpus, 1, prices.costs(box), window_ns, kept)
+    costs = prices.costs(box, {"turbo": 0.0})  # known answers are of clocks that do not fall
+    (found,) = clock._met(kernel, BEFORE, run, box, cpus, 1, costs, window_ns, kept)
     assert len(found.rates) == cpus
     assert found.escaped < clock.DOUBT
     return found
@@ -330,6 +331,41 @@ def test_what_is_not_drawn_costs_what_the_machine_says() -> None:
     assert fields[14:] == [2, 20, 1, 2, 1, 7]
     early = prices.settings(BOX, 7, prices.costs(BOX, {"ahead": 50.0}))
     assert early.split("+")[12] == "50000"
+
+
+def test_cores_are_slower_when_many_are_busy() -> None:
+    """By the socket that has most of them; a core's second thread is no other core."""
+    assert [BOX.slower(n) for n in (1, 2)] == [1, 1]
+    assert BOX.slower(8) == pytest.approx(3.5 / 3.2)
+    assert BOX.slower(20) == BOX.slower(40) == BOX.slower(80) == pytest.approx(3.5 / 2.9)
+    assert machines.get("1x24").slower(24) == 1, "it is not known"
+    price = prices.costs(BOX, {"turbo": 0.5, "clocked": 0.2, "ahead": 10.0})
+    longer = 0.5 * (3.5 / 2.9 - 1)
+    found = prices.busy(BOX, price, 20)
+    for name in ("instruction", "pause", "rmw_hit", "core", "ahead"):
+        assert found[name] == pytest.approx(price[name] * (1 + longer))
+    for name in ("near", "cross", "far", "fill", "share"):
+        assert found[name] == pytest.approx(price[name] * (1 + 0.2 * longer))
+    for name in ("request", "smt", "take"):
+        assert found[name] == price[name], "parts and choices, not times"
+    assert prices.busy(BOX, price, 2) == price
+    assert prices.busy(BOX, {**price, "turbo": 0.0}, 20) == {**price, "turbo": 0.0}
+    assert prices.settings(BOX, 7, price, cpus=20) == prices.settings(BOX, 7, found)
+
+
+def test_each_boot_has_the_clocks_of_its_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[int, str] = {}
+
+    def profiled(*_: object, vcpus: int, time: str, **__: object) -> list[object]:
+        asked[vcpus] = time
+        return []
+
+    monkeypatch.setattr(c2c, "profile_kernel", profiled)
+    price = prices.costs(BOX)
+    for n in (2, 20):
+        clock._timed(None, BEFORE, GuestRun("x", "stat"), BOX, n, 1, price, 200.0)  # type: ignore[arg-type]
+        assert asked[n] == prices.settings(BOX, 1, price, cpus=n)
+    assert asked[2] != asked[20]
 
 
 @pytest.mark.parametrize(("late", "boots"), [(0, 1), (1, 2), (9, clock.TRIES)])

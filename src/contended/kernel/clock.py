@@ -276,7 +276,7 @@ def _timed(
         run,
         vcpus=cpus,
         quantum=round(window_ns * 1000),
-        time=prices.settings(box, seed, price, first=int(kept == "region")),
+        time=prices.settings(box, seed, price, int(kept == "region"), cpus),
         lines=LINES,
         guest=kept == "guest",
         deadline_s=DEADLINE_S,

@@ -23,7 +23,26 @@ INSTRUCTION = (
 DISTRIBUTION = (0.171, 0.203)
 """The same on a kernel that executes more of them for a call, as the two calls' processes did."""
 CHANCE = 1  #: Who is next for a line is a matter of chance, not of who asked first.
-_OWN = {"instruction": INSTRUCTION, "smt": (SMT.value, SMT.where)}
+TURBO = (
+    1.0,
+    Parameter("cited", "zhu2022frequency; none, where the firmware keeps clocks as they are", 0, 1),
+)
+"""By what part of it a core's clock falls as a machine's `turbo` says, when others are busy."""
+CLOCKED = (
+    0.25,
+    Parameter(
+        "assumed", "two cores' caches are looked up at their clock; the mesh has its own", 0.1, 0.4
+    ),
+)
+"""The part of a line's way that takes longer then."""
+_OWN = {
+    "instruction": INSTRUCTION,
+    "smt": (SMT.value, SMT.where),
+    "turbo": TURBO,
+    "clocked": CLOCKED,
+}
+_OF_CORES = ("instruction", "rmw_hit", "pause", "core", "ahead")
+_OF_WAYS = ("near", "cross", "far", "fill", "share")
 _OF_MACHINES = ("rmw_hit", "pause", "core", "near", "cross", "far", "fill", "share", "request")
 
 
@@ -64,14 +83,27 @@ def draws(
     return [costs(box, {**each, **(at or {})}) for each in drawn]
 
 
+def busy(box: MachineModel, price: Mapping[str, float], cpus: int) -> dict[str, float]:
+    """The same costs while so many CPUs work: their cores' clocks are lower."""
+    longer = price["turbo"] * (box.slower(cpus) - 1)
+    times = dict.fromkeys(_OF_CORES, 1 + longer)
+    times |= dict.fromkeys(_OF_WAYS, 1 + longer * price["clocked"])
+    return {name: value * times.get(name, 1) for name, value in price.items()}
+
+
 def settings(
-    box: MachineModel, seed: int, at: Mapping[str, float] | None = None, first: int = 1
+    box: MachineModel,
+    seed: int,
+    at: Mapping[str, float] | None = None,
+    first: int = 1,
+    cpus: int = 1,
 ) -> str:
     """The plugin's `time=`: costs in picoseconds and thousandths, by default the machine's own.
 
-    The guest's CPU `first` is the machine's first: those before it are beside the machine.
+    The guest's CPU `first` is the machine's first: those before it are beside the machine. So many
+    CPUs work.
     """
-    c = at or costs(box)
+    c = busy(box, at or costs(box), cpus)
     ps = [round(1000 * c[name]) for name in ("instruction", *_OF_MACHINES)]
     own = round(1000 * c["ahead"]), round(1000 * c["smt"])
     fields = [*ps, CHANCE, round(c["take"]), *own]

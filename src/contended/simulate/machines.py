@@ -8,9 +8,10 @@ a simulation is compared with.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from contended import stats, tree
 from contended.errors import ContendedError, UsageError
@@ -35,6 +36,10 @@ class Parameter(NamedTuple):
     high: float
 
 
+Turbo = tuple[tuple[int, float], ...]
+"""See MachineModel."""
+
+
 @dataclass(frozen=True, slots=True)
 class MachineModel:
     """CPUs, their costs in nanoseconds, and by a cost's name where it comes from."""
@@ -53,6 +58,9 @@ class MachineModel:
     early: Parameter
     """How many instructions before its own a load begins: from none, which is what is taken for
     granted, to all that the CPU can have under way. Virtual time draws it."""
+    turbo: Turbo = ()
+    """Busy cores of a socket, at most, and how many times as long as alone a core's own work takes
+    then, since its clock falls. Virtual time minds it. Nothing: it is not known."""
 
     @property
     def cpus(self) -> int:
@@ -70,6 +78,13 @@ class MachineModel:
         core = tuple(n % (sockets * self.cores) for n in range(cpus))
         group = tuple(c * self.groups // self.cores for c in core)
         return Topology(core, group, tuple(c // self.cores for c in core))
+
+    def slower(self, cpus: int) -> float:
+        """How many times as long as alone a core's own work takes when so many CPUs are busy."""
+        where = self.topology(cpus)
+        cores = Counter(socket for _, socket in set(zip(where.core, where.socket, strict=True)))
+        most = max(cores.values())
+        return next((times for busy, times in self.turbo if most <= busy), 1.0)
 
 
 Shape = tuple[int, int, int, int]  # sockets, cores, groups, threads: see MachineModel
@@ -134,6 +149,8 @@ _EARLY_BY_MILAN = Parameter("cited", "llvm2021znver", 0.0, 256.0)
 _MORE_UNDER_WAY = Parameter(
     "assumed", "later than Skylake's, of 224, and up to half as many again", 0.0, 336.0
 )
+# zhu2022frequency: 3.5 GHz with two busy cores of 20, 2.9 with all
+_FALLING = tuple((n, 35 / x) for n, x in ((2, 35), (4, 33), (12, 32), (16, 31), (28, 29)))
 
 
 def _machine(
@@ -143,10 +160,11 @@ def _machine(
     priced: Priced,
     take: Parameter = _CONFIGURED,
     early: Parameter = _MORE_UNDER_WAY,
+    turbo: Turbo = (),
 ) -> MachineModel:
     costs = Costs(**{cost: row[0] for cost, row in priced.items()})
     parameters = {cost: Parameter(*row[1:]) for cost, row in priced.items()}
-    return MachineModel(name, title, *shape, costs, parameters, take, early)
+    return MachineModel(name, title, *shape, costs, parameters, take, early, turbo)
 
 
 _TITLES = {
@@ -162,12 +180,12 @@ _TITLES = {
     "2x128": "two sockets of 128 cores, 256 CPUs: the kernel test robot's Sierra Forest, at Ice "
     "Lake's latencies",
 }
-_BUILT: dict[str, tuple[Shape, Priced] | tuple[Shape, Priced, Parameter, Parameter]] = {
+_BUILT: dict[str, tuple[Any, ...]] = {  # as `_machine` takes them
     "1x24": ((1, 24, 1, 1), _ICE_LAKE),
     "2x16-smt": ((2, 16, 1, 2), _ICE_LAKE),
-    "2x20-smt": ((2, 20, 1, 2), _CASCADE_LAKE, _LEFT, _EARLY),
-    "2x24-smt": ((2, 24, 1, 2), _CASCADE_LAKE, _LEFT, _EARLY),
-    "4x20-smt": ((4, 20, 1, 2), _FOUR_SOCKETS, _LEFT, _EARLY),
+    "2x20-smt": ((2, 20, 1, 2), _CASCADE_LAKE, _LEFT, _EARLY, _FALLING),
+    "2x24-smt": ((2, 24, 1, 2), _CASCADE_LAKE, _LEFT, _EARLY, _FALLING),
+    "4x20-smt": ((4, 20, 1, 2), _FOUR_SOCKETS, _LEFT, _EARLY, _FALLING),
     "2x48-smt": ((2, 48, 6, 2), _MILAN, _LEFT_BY_MILAN, _EARLY_BY_MILAN),
     "2x48-smt-intel": ((2, 48, 1, 2), _MORE_CORES),
     "2x128": ((2, 128, 1, 1), _MORE_CORES),
