@@ -78,8 +78,8 @@ class Value(_Entry):
     """A published number or range.
 
     `plus_minus` is the spread that the source states, if any, `between` the least and the most of
-    the other runs that it tells of; `contradicted` is a sentence about what else the source says
-    that the value cannot be squared with.
+    the other runs that it tells of, or of what it has rounded; `contradicted` is a sentence about
+    what else the source says that the value cannot be squared with.
     """
 
     name: str

@@ -329,6 +329,21 @@ def test_opening_files_moves_the_root_dentrys_lockref(
     assert found.of("before").ops == 600
 
 
+@pytest.mark.check
+def test_a_distribution_s_kernel_does_more_in_an_open(profiled: dict[str, Profiles]) -> None:
+    """It asks a security module, and counts whose memory the open file is: the guest's group's."""
+    asked = ("apparmor_file_open", "obj_cgroup_charge")
+    run = GuestRun(
+        *("opens-distribution", "open-creat", {"ops": 50}, "distribution"), vcpus=2, watch=asked
+    )
+    plain = Variant("test", "before", "Linux as it is")
+    kernel = build.build(plain, run.config, source.find())
+    found = on_kernel(kernel, profiled, run)
+    for function in asked:
+        seen = query.value(found, "before", f"calls_per_op.{function}")
+        assert seen == pytest.approx(1, abs=0.05), function
+
+
 def test_looking_up_a_long_name_moves_the_line_of_its_dentrys_lockref(
     kernel: Kernel, profiled: dict[str, Profiles]
 ) -> None:
