@@ -2,15 +2,15 @@
 /*
  * clock.h - virtual time: what an access costs on a given machine, and when it happens.
  *
- * Every vCPU has a clock in picoseconds (pace.h's `done`): an instruction
- * costs a fixed time, a `pause` and an atomic read-modify-write more, a string's
- * move or store by its bytes, and a line that has to come from another cache
- * costs the way between the two CPUs. A line moves once at a time: whoever wants it while it is on its way
- * waits. In the first part of a way, `request`, it is the request that moves,
- * and the line's holder goes on using it; ways were measured with the request
- * waiting, so that part is in them. So the operations of a
- * kernel can be timed on a machine with more CPUs than the host has, and on
- * any host with the same result.
+ * Every vCPU has a clock in picoseconds (pace.h's `done`): an instruction costs
+ * a fixed time, a `pause` and an atomic read-modify-write more, a string's move
+ * or store by its bytes, and a line that has to come from another cache costs
+ * the way between the two CPUs. A line moves once at a time: whoever wants it
+ * while it is on its way waits. In the first part of a way, `request`, it is
+ * the request that moves, and the line's holder goes on using it: for longer if
+ * who is next is farther away. Ways were measured with the request waiting, so
+ * that part is in them. So the operations of a kernel can be timed on a machine
+ * with more CPUs than the host has, and on any host with the same result.
  *
  * An access to a contended line must happen when the line arrives, not when
  * it is asked for: else a load would see a value that is stale by the length
@@ -71,7 +71,7 @@ struct ct_machine {
 	uint64_t rmw, pause;
 	uint64_t core, near, cross, far, fill; /* a line's ways, see contended.simulate.caches */
 	uint64_t share;	  /* how long one more reader keeps a shared line */
-	uint64_t request; /* thousandths of `near`: how long a line's holder may go on using it */
+	uint64_t request; /* thousandths of a way: how long a line's holder may go on using it */
 	uint64_t chance;  /* 1: who is next is a matter of chance, 0: the first who asked */
 	uint64_t take;	  /* 1: a load of a modified line takes it exclusively */
 	uint64_t ahead;	  /* how long before its instruction a load may begin */
@@ -87,7 +87,7 @@ struct ct_when {
 	_Atomic uint64_t here; /* since when its holder has it */
 	_Atomic bool wanted;  /* somebody waits for it */
 	int coming; /* the vCPU that was given it and has not yet accessed it; -1: none */
-	struct ct_asker *askers;
+	struct ct_asker *askers, *chosen; /* chosen: who is next, while its request is on its way */
 	struct ct_entry *entry;
 	struct ct_when *next; /* with somebody who waits */
 	struct ct_when *all;
@@ -408,10 +408,27 @@ static uint64_t ct_ready_for(const struct ct_when *when, const struct ct_asker *
 	return ct_free_for(when, word, ct_cpu_of(a), a->store, a->since);
 }
 
+/*
+ * When the line leaves its holder for who is next: as soon as the request has
+ * come, and from afar that takes longer.
+ */
+static uint64_t ct_leaves(const struct ct_when *when, const struct ct_asker *a)
+{
+	const uint64_t word = atomic_load(&when->entry->word);
+	const uint64_t way = ct_latency(when, word, ct_cpu_of(a), a->store);
+	const uint64_t sent = a->since > when->came ? a->since : when->came;
+	const uint64_t ready = ct_ready_for(when, a);
+	const uint64_t leaves = sent + way * machine.request / CT_PARTS;
+
+	if (!way || (word & CT_MODE) == CT_SHARED || ct_within(word, ct_cpu_of(a)))
+		return ready; /* nobody gives it up */
+	return leaves > ready ? leaves : ready;
+}
+
 /* When a line that somebody waits for can next be given to somebody. */
 static uint64_t ct_ready(const struct ct_when *when)
 {
-	uint64_t first = UINT64_MAX;
+	uint64_t first = when->chosen ? ct_leaves(when, when->chosen) : UINT64_MAX;
 
 	for (const struct ct_asker *a = when->askers; a; a = a->next) {
 		const uint64_t ready = ct_ready_for(when, a);
@@ -510,10 +527,20 @@ static void ct_give(void)
 		}
 
 		struct ct_when *when = *best;
-		struct ct_asker *a = ct_choose(when, ready);
+		struct ct_asker *a = when->chosen;
 
-		if (!a)
-			continue; /* look again */
+		if (a && ct_leaves(when, a) <= ready) {
+			when->chosen = NULL;
+		} else {
+			a = ct_choose(when, ready);
+			if (!a)
+				continue; /* look again */
+			if (ct_leaves(when, a) > ready) {
+				when->chosen = a;
+				atomic_store(&when->free_at, ct_leaves(when, a));
+				continue;
+			}
+		}
 
 		a->undo = a->waits;
 		a->undo_free_at = atomic_load(&when->free_at);
@@ -526,7 +553,7 @@ static void ct_give(void)
 		const uint64_t there = ct_move(when, word, cpu, a->store, start);
 		const uint64_t arrives = there > a->asked ? there : a->asked;
 
-		if (!when->askers) {
+		if (!when->askers && !when->chosen) {
 			*best = when->next;
 			atomic_store(&when->wanted, false);
 		}
@@ -609,12 +636,15 @@ static void ct_escape(unsigned cpu, struct ct_when *when)
 		struct ct_asker **a = &when->askers;
 		struct ct_when **w = &ct_wanted;
 
-		while (*a != me)
+		while (when->chosen != me && *a != me)
 			a = &(*a)->next;
-		*a = me->next;
-		while (!when->askers && *w != when)
+		if (when->chosen == me)
+			when->chosen = NULL;
+		else
+			*a = me->next;
+		while (*w != when)
 			w = &(*w)->next;
-		if (!when->askers) {
+		if (!when->askers && !when->chosen) {
 			*w = when->next;
 			atomic_store(&when->wanted, false);
 		}
@@ -650,7 +680,7 @@ static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
 	me->store = store;
 	ct_idle(cpu, me->asked, UINT64_MAX); /* until it is given, or gives up */
 	atomic_store(&me->given, 0);
-	if (!when->askers) {
+	if (!when->askers && !when->chosen) {
 		when->next = ct_wanted;
 		ct_wanted = when;
 	}

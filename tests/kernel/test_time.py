@@ -105,6 +105,19 @@ def test_one_line_moves_once_at_a_time(kernel: Kernel) -> None:
 
 @pytest.mark.check
 @pytest.mark.usefixtures("no_vm_left")
+def test_a_holder_goes_on_until_the_request_has_come(kernel: Kernel) -> None:
+    """From afar that takes longer: more is done with the line before it goes."""
+    for_each = []
+    for far in (1, 3):
+        costs = replace(BOX.costs, far=far * WAY)
+        box = replace(BOX, sockets=2, cores=1, threads=1, costs=costs)
+        found = timed(kernel, "c2c-validate", 2, box=box, kind="unpadded", ops="3000")
+        for_each.append(1 / found.transfers)
+    assert for_each[1] > 1.5 * for_each[0]
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
 def test_two_threads_of_a_core_have_one_cache(kernel: Kernel) -> None:
     """A turn of theirs takes no way between cores, and what comes to a core serves both."""
     costs = replace(BOX.costs, request=0.25)  # a way within the core fits into that
