@@ -535,7 +535,8 @@ static void ct_give(void)
 			a = ct_choose(when, ready);
 			if (!a)
 				continue; /* look again */
-			if (ct_leaves(when, a) > ready) {
+			/* With somebody chosen it is the holder, or the line has moved unforeseen. */
+			if (!when->chosen && ct_leaves(when, a) > ready) {
 				when->chosen = a;
 				atomic_store(&when->free_at, ct_leaves(when, a));
 				continue;
