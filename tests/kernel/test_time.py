@@ -19,7 +19,9 @@ from contended.kernel.clock import Place, Timed, Times
 from contended.kernel.releases import Release
 from contended.kernel.variants import GuestRun, Variant
 from contended.simulate import machines
+from contended.simulate.caches import simulate
 from contended.simulate.machines import MachineModel
+from contended.simulate.program import Memory, Program
 
 pytest_plugins = ("labfixtures",)
 
@@ -114,6 +116,29 @@ def test_a_holder_goes_on_until_the_request_has_come(kernel: Kernel) -> None:
         found = timed(kernel, "c2c-validate", 2, box=box, kind="unpadded", ops="3000")
         for_each.append(1 / found.transfers)
     assert for_each[1] > 1.5 * for_each[0]
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
+def test_the_simulator_makes_the_same_of_the_same_program(kernel: Kernel) -> None:
+    """Increments of one line's words; there it may go between load and store."""
+    alone = timed(kernel, "c2c-validate", 2, kind="padded", ops="4000")
+    for sockets, cpus, near in ((1, 2, 0.1), (1, 8, 0.1), (2, 2, 0.4), (2, 8, 0.2)):
+        box = replace(BOX, sockets=sockets, cores=cpus // sockets, threads=1)
+        memory, program = Memory(cpus), Program()
+        word = memory.word()
+        program.label("go")
+        program.read(word, to=0)
+        program.alu("add", 0, number=1)
+        program.write(word, 0)
+        program.think(1e9 / stats.median(alone.rates))
+        program.done()
+        program.jump("go")
+        costs = replace(box.costs, read_hit=0.0, rmw_hit=0.0)
+        place, start = box.topology(cpus), ["go"] * cpus
+        (told,) = simulate(program, memory, place, costs, start=start, phases_ns=[200_000.0])
+        found = timed(kernel, "c2c-validate", cpus, box=box, kind="unpadded", ops="3000")
+        assert 1e9 / found.per_second == pytest.approx(told.ns_per_op, rel=near), (sockets, cpus)
 
 
 @pytest.mark.check
