@@ -92,10 +92,9 @@ def test_the_page_says_what_the_labs_kernel_makes_of_opens(page: str) -> None:
     kept = timed.record("will-it-scale", "time-lab-open")
     two = [next(iter(kept.rates(how, 2).values())) / 1e6 for how in ("pause", "no-pause")]
     assert f"makes {two[0]:.2f} and {two[1]:.2f} M/s of the published 1.05" in page
-    assert "as fast as published, within a fiftieth" in page
-    for variant in ("pause", "no-pause"):
-        published, ours = points()["open", variant, 2]
-        assert 1 / 1.02 < ours / published < 1.02
+    ours = [points()["open", variant, 2][1] / 1e6 for variant in ("pause", "no-pause")]
+    assert f"`open` makes {ours[0]:.2f} M/s with the pause and {ours[1]:.2f} without" in page
+    assert max(ours) < min(two), "where it is nearer to what is published"
     (eight,) = kept.rates("no-pause", 8).values()
     assert f"kernel it makes {eight / 1e6:.2f} M/s there" in page
 
