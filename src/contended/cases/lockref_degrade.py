@@ -369,10 +369,10 @@ STUDY = Study(
                 timed.change("getdent", "spin-100", "before", 64, file="time-getdent"),
             ),
             note="Only the stressor that does little but take references can be simulated. In "
-            "virtual time getdent's processes hardly meet. Of an operation a tenth of a µs "
-            "goes into queues for lines, so waiting at a lock has nothing to change. shell1's "
-            "scripts were booted once with each kernel, at the machine's middle costs, as that "
-            "takes minutes; hardly any of the lines that they wait for is a dentry's.",
+            "virtual time getdent's processes queue for the label that the security module counts "
+            "references on, and hardly for a lock, so waiting at a lock has nothing to change. "
+            "shell1's scripts were booted once with each kernel, at the machine's middle costs, as "
+            "that takes minutes; none of the lines that they wait for most is a dentry's.",
         ),
         "robot-handle": Evidence(
             no_userspace=_WHOLE_CALLS,
