@@ -99,6 +99,24 @@ def test_the_page_says_what_the_labs_kernel_makes_of_opens(page: str) -> None:
     assert f"kernel it makes {eight / 1e6:.2f} M/s there" in page
 
 
+def test_the_page_says_what_crossing_costs(page: str) -> None:
+    """The same machine with the cited way to the other socket, and with a neighbour's."""
+    path = tree.home() / "results" / "will-it-scale" / "time-crossing.json"
+    made: dict[tuple[str, bool], float] = {}
+    crosses = []
+    for row in json.loads(path.read_text())["results"]:
+        as_near = row["costs"]["far"] == row["costs"]["near"]
+        made[row["variant"], as_near] = row["per_second"] / 1e6
+        far, all_of_them = (sum(p[each] for p in row["places"]) for each in ("far", "hitm"))
+        crosses += [] if as_near else [f"{100 * far / all_of_them:.0f} %"]
+    near, cited = ([made[v, each] for v in ("no-pause", "pause")] for each in (True, False))
+    assert f"make {near[0]:.2f} M/s without the pause and {near[1]:.2f} with it" in page
+    assert f"they make {cited[0]:.2f} and {cited[1]:.2f}, and {crosses[0]} of" in page
+    assert set(crosses) == {crosses[0]}
+    for ours, variant in zip(near, ("no-pause", "pause"), strict=True):
+        assert ours == pytest.approx(PUBLISHED["fstat", variant][4] / 1e6, rel=0.1)
+
+
 def test_the_page_says_who_waits_for_the_label(page: str) -> None:
     """Of processes with a file of their own each, in parts of an operation."""
     path = tree.home() / "results" / "will-it-scale" / "time-own.json"
