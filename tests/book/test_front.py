@@ -89,7 +89,7 @@ def test_the_picture_moves_until_it_is_paused(site: str, scripts: bool) -> None:
         assert running > 80 / 10
 
         def goes_on(now: list[Any]) -> bool:
-            return now[0] != place and now[1] > counted[0] and now[2] > now[1]
+            return bool(now[0] != place and now[1] > counted[0] and now[2] > now[1])
 
         when(page, goes_on)
         pause.press("Space")
