@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from contended import register
+from contended.cases import overlay_creds
 from contended.simulate import machines
-from contended.simulate.caches import Costs, Phase, Topology, simulate
+from contended.simulate.caches import Costs, Phase, Policy, Topology, simulate
 from contended.simulate.program import FLAG, SELF, Memory, Program
 
 SKYLAKE = machines.get("2x20-smt").costs
@@ -90,8 +92,13 @@ def test_a_core_s_other_thread_is_met_more_often_than_anybody_else() -> None:
     assert own < other / 14
 
 
-def increments(where: Topology, own_ns: float, costs: Costs) -> float:
+def increments(where: Topology, own_ns: float, costs: Costs, policy: Policy = "chance") -> float:
     """From one increment of one word to the next, if one alone takes so long."""
+    return incremented(where, own_ns, costs, policy).ns_per_op
+
+
+def incremented(where: Topology, own_ns: float, costs: Costs, policy: Policy) -> Phase:
+    """All CPUs increment one word all the time."""
     cpus = len(where.core)
     memory, p = Memory(cpus), Program()
     p.label("go")
@@ -99,8 +106,8 @@ def increments(where: Topology, own_ns: float, costs: Costs) -> float:
     p.done()
     p.jump("go")
     price = replace(costs, rmw_hit=own_ns)
-    (seen,) = simulate(p, memory, where, price, start=["go"] * cpus, phases_ns=[_LENGTH_NS])
-    return seen.ns_per_op
+    start, length = ["go"] * cpus, [_LENGTH_NS]
+    return simulate(p, memory, where, price, start=start, phases_ns=length, policy=policy)[0]
 
 
 def spread(box: machines.MachineModel, cpus: int) -> Topology:
@@ -159,3 +166,26 @@ def test_few_threads_of_milan_keep_a_line_for_longer(threads: int, ns: float) ->
     where, request = spread(MILAN, threads), MILAN.parameters["request"]
     assert between(where, ns / threads, 2.53, MILAN, request.high)
     assert between(where, ns / threads, 2.53, MILAN, MOST) == (threads >= 48)
+
+
+def test_one_request_at_a_time_of_each_socket_would_cross_too_seldom() -> None:
+    """It would explain the published table's 48 processes, and contradicts all else that is known.
+
+    Its two sockets of 24 give a line to each other once in fifty times. With it so do access checks
+    on an overlay, where gomes2024creds has 29 of 100 HITM remote; and a crowd of eight sockets is
+    farther from what mckenney2019count measured than with chance.
+    """
+    two, case = machines.get("2x24-smt"), register.get(overlay_creds.SLUG)
+    far, near = (case.figure(f"{kind}-hitm").value("before").low for kind in ("remote", "local"))
+    remote = far / (far + near)
+    crossing, checks, crowded = {}, {}, {}
+    policies: tuple[Policy, ...] = "chance", "grouped"
+    for policy in policies:
+        seen = incremented(two.topology(48), 6.0, two.costs, policy)
+        crossing[policy] = seen.counts["transfers_far"] / seen.transfers
+        run = overlay_creds.CHECKS.run("before", "2x20-smt", 80, policy=policy)["run"]
+        checks[policy] = overlay_creds.remote_share(run.counts)
+        crowded[policy] = increments(EIGHT.topology(420), 4.83, EIGHT.costs, policy) / 35.3
+    assert crossing["grouped"] < 0.03 < 0.2 < crossing["chance"]
+    assert checks["grouped"] < 0.05 < remote < checks["chance"] < 1.3 * remote
+    assert crowded["grouped"] < 0.75 < crowded["chance"] < 1

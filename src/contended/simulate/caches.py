@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, get_args
 from contended.errors import ContendedError, UsageError
 from contended.simulate.program import COUNTERS, PS, Memory, Program, check_cpus, check_ns
 
-Policy = Literal["chance", "fifo", "nearest"]
+Policy = Literal["chance", "grouped", "fifo", "nearest"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 OVERTAKES = 8  # in a row, of the first in a queue by those who are nearer
 _MOVED = ("transfers_core", "transfers_near", "transfers_cross", "transfers_far", "upgrades")
@@ -126,8 +126,9 @@ def simulate(
 
     Each of 1 to 512 CPUs begins at its label in `start`. Phases have lengths in nanoseconds; the
     last one ends early after `max_ops` operations, if that is not 0. The program's own counters get
-    their names by number. Of those who wait for a line anybody may be next ("chance"), or the
-    first ("fifo"), or the one nearest to whoever has it, which overtakes a bounded number of times
+    their names by number. Of those who wait for a line anybody may be next ("chance"); or anybody
+    of the group of whoever has it, and of each other group the first only ("grouped"); or the first
+    ("fifo"), or the one nearest to whoever has it, which overtakes a bounded number of times
     ("nearest").
 
     Raises:
@@ -151,6 +152,7 @@ def simulate(
     if max_ops < 0:
         raise UsageError(f"max_ops is {max_ops}: choose 0 (no limit) or more")
     from contended.simulate.engine import run  # compiles it once on a machine, and keeps that
+    from contended.simulate.lines import CHANCE, FIFO, GROUPED
 
     ints = partial(np.array, dtype=np.int64)
     ends = np.cumsum(ints([round(length * PS) for length in phases_ns]))
@@ -159,7 +161,7 @@ def simulate(
     for column, where in enumerate(topology):
         placed[:, column] = where[:cpus]
     away = (preemption.every_ns, preemption.for_ns) if preemption else (0, 0)
-    overtakes = {"chance": 0, "fifo": -1, "nearest": OVERTAKES}
+    overtakes = {"chance": CHANCE, "grouped": GROUPED, "fifo": FIFO, "nearest": OVERTAKES}
     options = ints([seed, max_ops, overtakes[policy], *(round(ns * PS) for ns in away)])
     steps = program.assemble(), ints([program.place(label) for label in start])
     words = 8 * ints(memory.line_of), ints(memory.initial)

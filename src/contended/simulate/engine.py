@@ -17,10 +17,12 @@ from contended.simulate.lines import (
     AGAIN,
     ASKED,
     BUSY,
+    CHANCE,
     COMING,
     DEPART,
     EVENTS,
     FLAG,
+    GROUPED,
     HOME,
     LAST,
     LEFT,
@@ -247,7 +249,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                                     enqueue(at, b, lines, cpu, queues, n)
                                 b += 1
                                 wake >>= ONE
-                        if overtakes != 0:
+                        if overtakes != CHANCE:
                             shuffle(at, asked, lines, queues, n, state)
                     elif owner >= 0:
                         bits[at + (owner >> U6)] |= ONE << (np.uint64(owner) & U63)
@@ -277,7 +279,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                         set_key(tree, leaves, c, NEVER)
                         enqueue(at, c, lines, cpu, queues, n)
                     else:
-                        if overtakes == 0:
+                        if overtakes in (CHANCE, GROUPED):
                             lines[at + OVERTAKEN] = 0
                         key = begin(at, c, t, world, row)
                         set_key(tree, leaves, c, key)  # it was lower: this very event

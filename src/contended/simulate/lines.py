@@ -24,6 +24,9 @@ FIRST, FIRST_FAR, OWN, ROW = 10, 11, 12, 20
 
 VALUE, FLAG, ZERO, SELF = 12, 13, 14, 15
 
+# Policies that are not a number of overtakes.
+CHANCE, FIFO, GROUPED = 0, -1, -2
+
 NEVER = np.int64(0x7FFFFFFFFFFFFFFF)
 LOW9 = np.int64(511)
 ONE, NONE = np.uint64(1), np.uint64(0)
@@ -236,10 +239,15 @@ def shuffle(at: Any, first: Any, lines: Any, queues: Any, size: Any, state: Any)
 
 
 @njit(cache=True)
-def _chance(place: Any, cost: Any, a: Any, home: Any) -> Any:
+def _chance(place: Any, cost: Any, policy: Any, queues: Any, line: Any, i: Any, home: Any) -> Any:
     # Who finds the line on its way asks again a way later. Nobody is nearer than a neighbour.
-    near = max(cost[NEAR], np.int64(1))
-    return (near << np.int64(20)) // max(cost[between(place, a, home)], near)
+    a, near = queues[line + i], max(cost[NEAR], np.int64(1))
+    kind = between(place, a, home)
+    if policy == GROUPED and kind > NEAR:
+        for j in range(i):
+            if between(place, a, queues[line + j]) <= NEAR:
+                return np.int64(0)
+    return (near << np.int64(20)) // max(cost[kind], near)
 
 
 @njit(cache=True)
@@ -255,7 +263,7 @@ def _twin(at: Any, lines: Any, place: Any, queues: Any, size: Any) -> Any:
 
 @njit(cache=True)
 def _by_chance(
-    at: Any, lines: Any, place: Any, cost: Any, queues: Any, size: Any, state: Any
+    at: Any, lines: Any, place: Any, cost: Any, policy: Any, queues: Any, size: Any, state: Any
 ) -> Any:
     # one of those who wait, the more likely the nearer to who had the line last
     line, home, last = (at >> 3) * size, lines[at + HOME], lines[at + LAST]
@@ -263,11 +271,11 @@ def _by_chance(
         return one_of(state, size, last + 1)
     total = np.int64(0)
     for i in range(last + 1):
-        total += _chance(place, cost, queues[line + i], home)
+        total += _chance(place, cost, policy, queues, line, i, home)
     drawn = one_of(state, size, total)
     best = np.int64(0)
     while best < last:
-        drawn -= _chance(place, cost, queues[line + best], home)
+        drawn -= _chance(place, cost, policy, queues, line, best, home)
         if drawn < 0:
             break
         best += 1
@@ -283,7 +291,7 @@ def take(
     last = lines[at + LAST]
     best: Any = np.int64(0)
     passed = False
-    if overtakes == 0:
+    if overtakes in (CHANCE, GROUPED):
         # A core's other thread needs no request for what came to the core, as often as it fits.
         twin = np.int64(-1)
         if (lines[at + OVERTAKEN] + 1) * cost[CORE] <= cost[NEAR] * cost[REQUEST] >> 20:
@@ -292,7 +300,7 @@ def take(
         if passed:
             best = twin
         elif last > 0:
-            best = _by_chance(at, lines, place, cost, queues, size, state)
+            best = _by_chance(at, lines, place, cost, overtakes, queues, size, state)
     elif overtakes > 0 and lines[at + OWNER] >= 0 and lines[at + OVERTAKEN] < overtakes:
         nearest = between(place, queues[line], lines[at + OWNER])
         for i in range(1, last + 1):
