@@ -339,7 +339,11 @@ STUDY = Study(
         "spin-192-workers": Evidence(
             no_userspace="Two CPUs have no crowd of readers that come back for the line.",
             kernel=_QUEUES,
-            timed=_handles(192, "time-192"),
+            timed=(
+                *_handles(192, "time-192"),
+                timed.rate("spin-1", "patience", 192, file="time-192"),
+                timed.ratio("spin-1/before", "patience", "before", 192, file="time-192"),
+            ),
             note="The harm of waiting grows with the number of those who look at one line. The "
             "simulation has it end the gain, and not go below; the kernel in virtual time has it "
             "hurt in some draws.",
