@@ -157,6 +157,7 @@ static void settle(void)
 
 #include "clock.h"
 #include "late.h"
+#include "idle.h"
 #include "trace.h"
 #include "tsc.h"
 #include "report.h"
@@ -366,8 +367,10 @@ static void on_end(unsigned int vcpu, void *data)
 static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
 {
 	(void)id;
-	if (options.guest)
+	if (options.guest) {
+		atomic_store(&pacers[vcpu].thread, (int)syscall(SYS_gettid)); /* see idle.h */
 		ct_late_sleep(vcpu);
+	}
 	ct_leave(&pace, &pacers[vcpu]);
 	if (ct_timing && atomic_load(&pace.on))
 		ct_arbitrate();
@@ -752,6 +755,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 	fence = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
 	plugin_id = id;
 	process = getpid();
+	late.main_loop = pthread_self();
 	if (options.all) {
 		atomic_store(&instrumented, true);
 		ct_pace_begin(&pace);

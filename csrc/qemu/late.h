@@ -14,9 +14,8 @@
  *   stamp counter, which knows nothing of this: to the guest its interrupts are
  *   late, as they are on a virtual machine that was not let run. Or
  * - with the slowest vCPU that runs (`clock=guest`), whose clock counts what its
- *   instructions and lines take (clock.h). While all sleep it follows the
- *   host's at a part of its speed, so that a host that is late to wake somebody
- *   up is so by less. The guest's time stamp counter is then this clock (tsc.h):
+ *   instructions and lines take (clock.h). While all sleep it goes from timer to
+ *   timer (idle.h). The guest's time stamp counter is then this clock (tsc.h):
  *   timers, sleep, ticks and the work between them are in one time.
  *
  * From version 9.1 on QEMU has a call by which a plugin sets the time
@@ -35,14 +34,16 @@
 #include <unistd.h>
 
 #define CT_LATE_MAX 1000000ull
-#define CT_ASLEEP 10
 
 static struct {
 	pthread_mutex_t lock;
 	uint64_t real, shown; /* nanoseconds, at one moment */
 	uint64_t times;	      /* slower than the host's clock since then */
-	bool follows;	      /* the region's clocks */
+	_Atomic bool follows; /* the region's clocks */
 	uint64_t begin;	      /* what was shown when the region began */
+	pthread_t main_loop;  /* QEMU's, which runs timers: see idle.h */
+	uint64_t seen;	      /* what was last shown to it */
+	uint64_t wakes;	      /* how often a vCPU woke up */
 	uint64_t asked;	      /* how often: see ct_is_asked() */
 } late = { .lock = PTHREAD_MUTEX_INITIALIZER, .times = 1 };
 
@@ -76,11 +77,12 @@ static uint64_t ct_slowest_running(void)
 /* With the lock held, and a time of after it was taken: else time would go back. */
 static uint64_t ct_shown(uint64_t real)
 {
-	const uint64_t slowest = late.follows ? ct_slowest_running() : UINT64_MAX;
+	uint64_t slowest;
 
-	if (slowest == UINT64_MAX)
+	if (!late.follows)
 		return late.shown + (real - late.real) / late.times;
-	if (late.begin + slowest / 1000 > late.shown)
+	slowest = ct_slowest_running();
+	if (slowest != UINT64_MAX && late.begin + slowest / 1000 > late.shown)
 		late.shown = late.begin + slowest / 1000;
 	late.real = real;
 	return late.shown;
@@ -94,7 +96,7 @@ static void ct_late(uint64_t times, bool follows)
 
 	late.shown = ct_shown(real);
 	late.real = real;
-	late.times = follows ? CT_ASLEEP : times;
+	late.times = times;
 	late.follows = follows;
 	late.begin = late.shown;
 	pthread_mutex_unlock(&late.lock);
@@ -105,13 +107,10 @@ static void ct_late_sleep(unsigned cpu)
 {
 	pthread_mutex_lock(&late.lock);
 	const uint64_t own = late.begin + atomic_load(&pacers[cpu].done) / 1000;
-	const uint64_t real = ct_real();
 
 	atomic_store(&pacers[cpu].running, false);
-	if (late.follows && ct_slowest_running() == UINT64_MAX) {
+	if (late.follows && ct_slowest_running() == UINT64_MAX)
 		late.shown = own > late.shown ? own : late.shown;
-		late.real = real;
-	}
 	pthread_mutex_unlock(&late.lock);
 }
 
@@ -119,13 +118,9 @@ static void ct_late_sleep(unsigned cpu)
 static void ct_late_wake(unsigned cpu)
 {
 	pthread_mutex_lock(&late.lock);
-	const uint64_t real = ct_real();
-
+	late.wakes++;
 	if (late.follows) {
-		late.shown = ct_shown(real);
-		late.real = real;
-
-		const uint64_t now = (late.shown - late.begin) * 1000;
+		const uint64_t now = (ct_shown(ct_real()) - late.begin) * 1000;
 
 		if (atomic_load(&pacers[cpu].done) < now)
 			atomic_store(&pacers[cpu].done, now);
@@ -146,6 +141,8 @@ QEMU_PLUGIN_EXPORT int clock_gettime(clockid_t id, struct timespec *at)
 
 	if (!failed && id == CLOCK_MONOTONIC) {
 		now = ct_shown(ct_nanoseconds(at));
+		if (pthread_equal(pthread_self(), late.main_loop))
+			late.seen = now;
 		at->tv_sec = (time_t)(now / 1000000000);
 		at->tv_nsec = (long)(now % 1000000000);
 	}

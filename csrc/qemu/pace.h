@@ -114,8 +114,8 @@ static inline bool ct_next_window(struct ct_pace *pace, uint64_t *lag)
 	return true;
 }
 
-/* Has this thread of ours something to do, be it on a host CPU or not? */
-static bool ct_runnable(int thread)
+/* What the host says that a thread of ours does: R it runs or may run, S it sleeps. 0: no such. */
+static char ct_thread_state(int thread)
 {
 	char text[256] = "", *state;
 	FILE *f;
@@ -123,11 +123,11 @@ static bool ct_runnable(int thread)
 	snprintf(text, sizeof(text), "/proc/self/task/%d/stat", thread);
 	f = fopen(text, "r");
 	if (!f)
-		return false;
+		return 0;
 	text[fread(text, 1, sizeof(text) - 1, f)] = 0;
 	fclose(f);
 	state = strrchr(text, ')'); /* the name before it may hold anything */
-	return state && state[1] == ' ' && state[2] == 'R';
+	return state && state[1] == ' ' ? state[2] : 0;
 }
 
 /* Do all whom we wait for sleep? */
@@ -141,7 +141,7 @@ static bool ct_stuck(struct ct_pace *pace)
 
 		if (atomic_load(&other->running) && !atomic_load(&other->asks) &&
 		    atomic_load(&other->done) < limit &&
-		    ct_runnable(atomic_load(&other->thread)))
+		    ct_thread_state(atomic_load(&other->thread)) == 'R')
 			return false;
 	}
 	return true;

@@ -14,6 +14,11 @@
  *       nap CPU                 20 ms; prints how long it was, in nanoseconds, by
  *                               the host's clock, by what the plugin makes of it, and
  *                               by the time stamp counter
+ *       doze CPU                the vCPU halts, and its own thread sleeps
+ *       stir CPU                and is woken, but comes to no block
+ *       poll NS                 the main loop waits for a timer; prints how many other
+ *                               events there were, and how long it was to the guest
+ *       ring CPU                makes an event for that
  *   fake_qemu random VCPUS OPS LINES ARGUMENT...   a thread for each vCPU loads
  *       and stores at random, all at once
  *   fake_qemu turns VCPUS OPS ARGUMENT...   the threads take turns to increment
@@ -27,6 +32,8 @@
 #include "qemu/coherence.c"
 
 #include <pthread.h>
+#include <semaphore.h>
+#include <sys/eventfd.h>
 
 #define BLOCK 16
 
@@ -274,10 +281,55 @@ static void nap(void)
 	       counted);
 }
 
+/* --- QEMU's main loop, and vCPUs that sleep as QEMU's threads do --- */
+
+static sem_t lies, stirred[CT_CPUS];
+static int bell; /* what says that a timer was set anew */
+
+static void *run_asleep(void *data)
+{
+	const unsigned vcpu = (unsigned)(uintptr_t)data;
+
+	idle_cb(1, vcpu);
+	sem_post(&lies);
+	while (sem_wait(&stirred[vcpu]))
+		;
+	for (;;) /* it is woken, and has not come to a block yet */
+		__builtin_ia32_pause();
+	return NULL;
+}
+
+static int doze(unsigned vcpu)
+{
+	pthread_t thread;
+
+	return sem_init(&stirred[vcpu], 0, 0) ||
+	       pthread_create(&thread, NULL, run_asleep, (void *)(uintptr_t)vcpu) ||
+	       sem_wait(&lies);
+}
+
+/* As the main loop waits for its next timer. */
+static int poll_for(uint64_t ns)
+{
+	const uint64_t shown = now_ns(false);
+	const struct timespec until = { .tv_nsec = (long)ns };
+	struct pollfd fd = { .fd = bell, .events = POLLIN };
+	const int found = ppoll(&fd, 1, &until, NULL);
+	uint64_t rung;
+
+	if (found == 1 && read(bell, &rung, sizeof(rung)) != sizeof(rung))
+		return 2;
+	printf("%d %" PRIu64 "\n", found, now_ns(false) - shown);
+	return 0;
+}
+
 static int play(void)
 {
 	char word[16];
 	unsigned vcpu;
+
+	bell = eventfd(0, 0);
+	sem_init(&lies, 0, 0);
 
 	while (scanf("%15s %u", word, &vcpu) == 2) {
 		uint64_t pc = 0, address = 0;
@@ -297,6 +349,17 @@ static int play(void)
 			*nowhere = 0;
 		} else if (!strcmp(word, "idle")) {
 			idle_cb(1, vcpu);
+		} else if (!strcmp(word, "doze")) {
+			if (doze(vcpu))
+				return 2;
+		} else if (!strcmp(word, "stir")) {
+			sem_post(&stirred[vcpu]);
+		} else if (!strcmp(word, "ring")) {
+			if (write(bell, &(uint64_t){ 1 }, sizeof(uint64_t)) != sizeof(uint64_t))
+				return 2;
+		} else if (!strcmp(word, "poll")) {
+			if (poll_for(vcpu))
+				return 2;
 		} else if (!strcmp(word, "iret") || !strcmp(word, "pause")) {
 			if (scanf("%" SCNx64, &pc) != 1)
 				return 2;

@@ -442,21 +442,55 @@ def test_timers_are_late_inside_of_a_region(fake: Path, tmp_path: Path) -> None:
     assert 20e6 <= after[1] <= after[0]
 
 
-def test_a_guest_lives_in_the_time_of_its_cpus(fake: Path, tmp_path: Path) -> None:
-    """The clock and the counter stand while a CPU is at work, and run slower while it sleeps."""
-    command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "clock=guest"]
-    events = "nap 0\nbegin 0\nblock 0 500 4\nnap 0\nidle 0\nnap 0\nblock 0 500 4\nend 0\nnap 0"
+def guest(fake: Path, where: Path, cpus: int, events: str) -> list[list[int]]:
+    """What a guest in its own time prints: a line for each nap and each poll."""
+    command = [str(fake), "trace", str(cpus), "system", f"out={where / 'report.json'}"]
     run = subprocess.run(
-        [*command, machine()], input=events, text=True, capture_output=True, timeout=20
+        [*command, "clock=guest", "quantum=1000000000", machine()],
+        input=events,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=20,
     )
     assert not run.returncode, run.stderr
-    before, at_work, asleep, after = (
-        [int(ns) for ns in line.split()] for line in run.stdout.splitlines()
-    )
+    return [[int(number) for number in line.split()] for line in run.stdout.splitlines()]
+
+
+def test_a_guest_lives_in_the_time_of_its_cpus(fake: Path, tmp_path: Path) -> None:
+    """The clock and the counter stand while a CPU is at work, and while all of them sleep."""
+    events = "nap 0\nbegin 0\nblock 0 500 4\nnap 0\nidle 0\nnap 0\nblock 0 500 4\nend 0\nnap 0"
+    before, at_work, asleep, after = guest(fake, tmp_path, 1, events)
     for outside in (before, after):
         assert 20e6 <= outside[2] <= outside[1] <= outside[0]
-    assert at_work[1:] == [0, 0]
-    assert 20e6 / 10 - 1 <= asleep[2] <= asleep[1] <= asleep[0] / 10 + 1
+    assert at_work[1:] == asleep[1:] == [0, 0]
+
+
+_BOTH_SLEEP = "begin 0\nblock 0 500 4\nblock 1 500 4\ndoze 0\ndoze 1\n"
+
+
+@pytest.mark.parametrize(
+    ("events", "found", "ns"),
+    [
+        (_BOTH_SLEEP, 0, 3_000_000),
+        # the host has let nobody run who was woken
+        (_BOTH_SLEEP + "stir 1\n", 0, 0),
+        ("begin 0\nblock 0 500 4\nblock 1 500 4\ndoze 0\n", 0, 0),
+        # another timer was set meanwhile: the main loop has to look again
+        (_BOTH_SLEEP + "ring 0\n", 1, 0),
+    ],
+)
+def test_while_all_sleep_it_is_at_once_as_late_as_the_next_timer(
+    fake: Path, tmp_path: Path, events: str, found: int, ns: int
+) -> None:
+    (seen,) = guest(fake, tmp_path, 2, events + "poll 3000000\nend 0\n")
+    assert seen == [found, ns]
+
+
+def test_outside_of_a_region_a_timer_is_the_hosts(fake: Path, tmp_path: Path) -> None:
+    ((found, ns),) = guest(fake, tmp_path, 1, "doze 0\npoll 3000000\n")
+    assert not found
+    assert ns >= 3_000_000
 
 
 def test_who_answers_for_the_counter_still_dies_of_its_own_mistakes(
@@ -473,22 +507,16 @@ def test_who_answers_for_the_counter_still_dies_of_its_own_mistakes(
 
 
 def test_a_guests_time_is_the_slowest_ones(fake: Path, tmp_path: Path) -> None:
-    """Who sleeps does not hold it up, and wakes up no earlier than it is; nap prints intervals."""
-    out = tmp_path / "report.json"
-    command = [str(fake), "trace", "2", "system", f"out={out}", "clock=guest", "quantum=1000000000"]
-    one, other = "block 0 500 4\n", "block 1 500 4\n"
-    events = f"begin 0\n{one}{other}idle 0\nidle 1\nnap 0\n{one}op 0\n{other}op 1\nnap 0\nend 0"
-    run = subprocess.run(
-        [*command, machine()], input=events, text=True, capture_output=True, timeout=20
-    )
-    assert not run.returncode, run.stderr
-    asleep, at_work = ([int(ns) for ns in line.split()] for line in run.stdout.splitlines())
-    assert asleep[1] >= 20e6 / 10 - 1
-    assert at_work[1] == 0
-    (region,) = plugin.parse(out.read_bytes()).regions
+    """Who sleeps does not hold it up, and wakes up no earlier than it is."""
+    awake = "block 0 500 4\nop 0\nblock 1 500 4\nop 1\nnap 0\nend 0"
+    events = f"{_BOTH_SLEEP}poll 3000000\npoll 2000000\n{awake}"
+    *asleep, (_, at_work, _) = guest(fake, tmp_path, 2, events)
+    assert asleep == [[0, 3_000_000], [0, 2_000_000]]
+    assert at_work == 0
+    (region,) = plugin.parse((tmp_path / "report.json").read_bytes()).regions
     woken = [cpu.clock.done[0] / 1000 for cpu in region.cpus if cpu.clock and cpu.clock.done]
     assert len(woken) == 2
-    assert all(asleep[1] <= ns <= asleep[0] for ns in woken)
+    assert all(5_000_000 <= ns < 5_000_100 for ns in woken)
 
 
 @pytest.mark.parametrize(

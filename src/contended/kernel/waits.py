@@ -4,9 +4,8 @@
 With one processor QEMU counts instructions for time (`-icount`), and an idle guest's clock jumps to
 its next timer. With several, no lab kernel gets to its second one in that mode of QEMU 7.2: the
 plugin keeps their time, as for `contended.kernel.clock`, and QEMU's timers and the guest's counter
-follow it (`csrc/qemu/late.h`). Either way sleep, ticks and grace periods are in one time with the
-work. With one processor the host makes no difference; with several, a host that is late to wake a
-thread up adds a tenth of that delay, which no number here tells.
+follow it (`csrc/qemu/late.h`, `idle.h`). Either way sleep, ticks and grace periods are in one time
+with the work, and the host makes no difference.
 """
 
 from __future__ import annotations
