@@ -21,6 +21,13 @@ from contended.simulate.verdict import Range, gap, judge, near, told
 SLUG = "lockref-degrade"
 SIZES = (2, 8, 24, 48, 96)
 CALLS = ("fstat", "open")
+_SAID = {
+    8: " That open without the pause is too fast is not explained.",
+    48: " fstat is too slow because lines cross sockets too often: where that costs no more than a "
+    "neighbour's way it is as fast as published. Why they cross more seldom is not known; that "
+    "each socket asks once at a time was tried, and is contradicted by chapter 5's samples.",
+}
+"""Of some sizes: what is known of the misses; docs/coherence.md has the experiments."""
 # `contended kernel time will-it-scale --run CALL-distribution --drawn`
 _FILE = "../will-it-scale/time-drawn-{}"
 _WHY = "virtual time runs the kernel's own calls; the simulated one has a fixed time for them"
@@ -131,5 +138,6 @@ def _of(workers: int) -> Evidence:
         timed=tuple(rows),
         note="What an instruction takes was chosen by the same table's one process, and by nothing "
         "else of it; each other number is told beforehand. With 96 processes two share a core. The "
-        "kernel does in each call what a distribution's does, as its author's did.",
+        "kernel does in each call what a distribution's does, as its author's did."
+        + _SAID.get(workers, ""),
     )
