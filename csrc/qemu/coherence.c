@@ -756,6 +756,8 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 	plugin_id = id;
 	process = getpid();
 	late.main_loop = pthread_self();
+	if (options.guest)
+		ct_late(CT_LATE_BOOT, false);
 	if (options.all) {
 		atomic_store(&instrumented, true);
 		ct_pace_begin(&pace);

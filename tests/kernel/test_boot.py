@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from labtools import alive, gone, machines, path_with, script
+from labtools import alive, gone, machines, path_with, report, script
 from support import eventually, one_line
 
 from contended.errors import ContendedError, UsageError
@@ -309,6 +309,23 @@ def wrapped(
     folder = script(tmp_path / "bin", text.format(qemu=qemu.find()))
     monkeypatch.setenv("PATH", path_with(folder))
     return one
+
+
+@pytest.mark.parametrize("own_time", [True, False])
+def test_a_guest_of_its_own_time_that_has_no_timers_is_booted_again(
+    asked: Ask, monkeypatch: pytest.MonkeyPatch, own_time: bool
+) -> None:
+    spoilt, good = report(console=f"[ 0.8] {boots.NO_TIMERS} on CPU 3\n"), report()
+    said = [spoilt, spoilt, good]
+    monkeypatch.setattr(boots, "_once", lambda _: said.pop(0))
+    one = replace(asked(), guest_clock=own_time)
+    assert boot(one) == (good if own_time else spoilt)
+    assert len(said) == (0 if own_time else 2)
+
+    monkeypatch.setattr(boots, "_once", lambda _: spoilt)
+    if own_time:
+        with pytest.raises(ContendedError, match="too much else to do"):
+            boot(one)
 
 
 def test_kvm_that_hangs_is_found_out_once(
