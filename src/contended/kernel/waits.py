@@ -40,7 +40,8 @@ RECORDS = {
     "waits-look": "--runs hz-1000,look-1,look-9,busy --variants before --cpus 4 --boots 10",
     "waits-row": "--runs row-100,row-250,row-1000,row-expedited --variants before --cpus 1,4 "
     "--boots 10",
-    "waits-rt": "--runs rt,rt-nocbs --variants before --cpus 1,4,16 --source TARBALL-OF-6.12",
+    "waits-rt": "--runs rt,rt-nocbs --variants before --cpus 1,4,16 --boots 10 "
+    "--source TARBALL-OF-6.12",
 }
 
 
