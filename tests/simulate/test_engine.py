@@ -172,7 +172,7 @@ def test_a_program_that_cannot_go_on_is_reported() -> None:
         ({"cpus": 2, "ns": 0}, "phase is 0 ns"),
         ({"cpus": 2, "ns": 1e11}, "phase is 1e\\+11 ns: choose more than 0 to 1e\\+10 ns"),
         ({"cpus": 2, "seed": -1}, "seed is -1"),
-        ({"cpus": 2, "policy": "random"}, "choose from chance, fifo, nearest"),
+        ({"cpus": 2, "policy": "random"}, "choose from chance, grouped, fifo, nearest"),
         ({"cpus": 2, "max_ops": -1}, "max_ops is -1"),
     ],
 )
