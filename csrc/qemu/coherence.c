@@ -367,10 +367,8 @@ static void on_end(unsigned int vcpu, void *data)
 static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
 {
 	(void)id;
-	if (options.guest) {
-		atomic_store(&pacers[vcpu].thread, (int)syscall(SYS_gettid)); /* see idle.h */
+	if (options.guest)
 		ct_late_sleep(vcpu);
-	}
 	ct_leave(&pace, &pacers[vcpu]);
 	if (ct_timing && atomic_load(&pace.on))
 		ct_arbitrate();

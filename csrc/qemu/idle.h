@@ -11,18 +11,42 @@
  *
  * Who has been woken sleeps no longer, however late the host lets it run. QEMU
  * does not tell that, but the host does: a thread that may run is not asleep
- * in /proc/self/task/ID/stat. And the main loop gives up the lock that a woken
- * vCPU may have to wait for before it asks.
+ * in /proc/self/task/ID/stat. A woken vCPU may have to wait for QEMU's big lock.
+ * The main loop gives it up before it asks, and who else has it, such as the
+ * thread that frees what RCU protects, is not asleep.
  *
  * Part of coherence.c, whose variables it uses.
  */
 #pragma once
+#include <dirent.h>
 #include <poll.h>
 #include <signal.h>
 
 #define CT_LOOK_NS 200000ull /* how often to see whether all sleep by now */
 
-/* Is the time the region's, and nobody there to make it go on? Says how often vCPUs had woken up. */
+/* Do all threads of this process sleep, as the host says it, but for who asks? */
+static bool ct_others_sleep(void)
+{
+	const int me = (int)syscall(SYS_gettid);
+	DIR *threads = opendir("/proc/self/task");
+	const struct dirent *entry;
+	bool all = threads;
+
+	while (all && (entry = readdir(threads))) {
+		const int thread = atoi(entry->d_name); /* 0: . and .. */
+
+		all = !thread || thread == me || ct_thread_state(thread) == 'S';
+	}
+	if (threads)
+		closedir(threads);
+	return all;
+}
+
+/*
+ * Is the time the region's, and nobody there to make it go on? Says how often
+ * vCPUs had woken up. Whoever was asked first may be woken while the others are
+ * asked, by one of them that then sleeps itself, so all are asked twice.
+ */
 static bool ct_all_sleep(uint64_t *wakes)
 {
 	bool all;
@@ -31,18 +55,12 @@ static bool ct_all_sleep(uint64_t *wakes)
 	all = late.follows && ct_slowest_running() == UINT64_MAX;
 	*wakes = late.wakes;
 	pthread_mutex_unlock(&late.lock);
-	for (uint32_t i = 0; all && i < atomic_load(&pace.pacers); i++) {
-		const int thread = atomic_load(&pacers[i].thread);
-
-		all = !thread || ct_thread_state(thread) == 'S'; /* 0: it has never run */
-	}
-	return all;
+	return all && ct_others_sleep() && ct_others_sleep();
 }
 
 /*
  * It is as late as the main loop wants to be woken, counted from when it last
- * saw the clock; unless somebody has run since all were asked: he may have
- * woken one who was asked before him, and have gone to sleep.
+ * saw the clock; unless a vCPU has run since all were asked.
  */
 static void ct_jump(uint64_t wanted, uint64_t wakes)
 {
