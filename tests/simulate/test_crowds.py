@@ -169,7 +169,7 @@ def test_few_threads_of_milan_keep_a_line_for_longer(threads: int, ns: float) ->
 
 
 def test_one_request_at_a_time_of_each_socket_would_cross_too_seldom() -> None:
-    """It would explain the published table's 48 processes, and contradicts all else that is known.
+    """It would explain the published table's 48 processes, and contradicts what is known of others.
 
     Its two sockets of 24 give a line to each other once in fifty times. With it so do access checks
     on an overlay, where gomes2024creds has 29 of 100 HITM remote; and a crowd of eight sockets is

@@ -31,7 +31,7 @@ from contended.simulate import machines
 from contended.simulate.machines import MachineModel
 
 SCHEMA = 1
-#: The records of a case, and what `contended kernel waits` is told for each.
+#: The records of a case, and what `contended kernel waits` is told to make each anew.
 RECORDS = {
     "waits": "--runs hz-100,hz-100-expedited,hz-250,hz-250-expedited,hz-1000,hz-1000-expedited,"
     "preempt,preempt-expedited --variants before,queue-rcu-work --boots 10",
