@@ -294,6 +294,10 @@ def test_a_state_is_read_from_the_boots_that_are_in_it(
     ]
     seen = {name: each.values for name, each in timed.load("some-case", probes).items()}
     assert seen == {"all": rates, "fallen": (1e6,), "fall": (8.0,)}
+    # while it falls: the two levels for a tenth more or less of the interval, of who fell only
+    falling = timed.falling("x", "moved", 20, ("calm", "listed"), timed.queueing)
+    (between,) = timed.load("some-case", [falling]).values()
+    assert between.values == pytest.approx([1.35e6 + 0.7e6 * tenth for tenth in range(10)])
     here = region("moved", 20, 1, 1e6, places=[slow(0.5), {**slow(0.25), "thing": "cdev_lock + 2"}])
     assert [timed.queued(here, lock) for lock in ("", "cdev_lock", "dentry")] == [0.75, 0.25, 0]
 

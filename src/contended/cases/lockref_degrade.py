@@ -313,7 +313,9 @@ STUDY = Study(
             kernel=_QUEUES,
             timed=(
                 timed.rate("healthy", "moved", 20, label="calm"),
-                timed.rate("partly-degraded", "moved", 20, label="perturbed"),
+                timed.falling(
+                    "partly-degraded", "moved", 20, ("calm", "perturbed"), timed.queueing
+                ),
                 timed.rate("degraded", "moved", 20, label="perturbed", which=timed.queueing),
                 timed.ratio(
                     "healthy/degraded",
@@ -327,7 +329,9 @@ STUDY = Study(
             note="A few CPUs cannot keep the queue alive that keeps the lock held, so here the "
             "perturbation has to go on, or stand in for it; the simulated CPUs keep it themselves. "
             "In virtual time it is the report's kernel, and a directory that is listed a hundred "
-            "times; the degraded state is that of the boots that fell.",
+            "times; the degraded state is that of the boots that fell. will-it-scale prints a rate "
+            "each second, and the partly degraded one is the last before the fall is over: beside "
+            "it stands a second in which the rate falls, at any moment of it.",
         ),
         "spin-24-workers": Evidence(
             userspace=(RunProbe(_WAITING, ratio("phases", "after", "perturbed", _PERTURBED)),),

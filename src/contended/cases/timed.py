@@ -135,6 +135,28 @@ def ratio(
     return Time(of, read, file=file)
 
 
+def falling(
+    of: str, variant: str, cpus: int, labels: tuple[str, str], which: Which, *, file: str = DRAWN
+) -> Time:
+    """Operations in an interval in which the rate falls from the first label's to the second's.
+
+    How much of it has passed by then is not known: every tenth is taken for each seed. `which` is
+    of the second label's regions.
+    """
+
+    def read(record: Record) -> list[float]:
+        high, low = (
+            record.rates(variant, cpus, labels[0]),
+            record.rates(variant, cpus, labels[1], which),
+        )
+        both = [(high[seed], low[seed]) for seed in high.keys() & low.keys()]
+        return [
+            after + (k + 0.5) / 10 * (before - after) for before, after in both for k in range(10)
+        ]
+
+    return Time(of, read, rate(of, variant, cpus, label=labels[0]).guess, file)
+
+
 def change(of: str, top: str, base: str, cpus: int, *, file: str = DRAWN) -> Time:
     """By how many per cent the rate of one variant differs from that of another; the guess is 0."""
     times = ratio(of, top, base, cpus).read
