@@ -361,9 +361,9 @@ def test_on_a_distributions_kernel_an_instruction_takes_less(
 
 
 def test_what_is_not_drawn_costs_what_the_machine_says() -> None:
-    """In picoseconds; the order is that of the plugin's `time=`."""
+    """In picoseconds, in the order of the plugin's `time=`; a pause is at the highest clock."""
     fields = [int(each) for each in prices.settings(BOX, 7).split("+")]
-    assert fields[:4] == [290, 6000, 45000, 7500]
+    assert fields[:4] == [290, 6000, 40000, 7500]
     assert fields[9] == 100, "a tenth of a way, in thousandths"
     assert fields[10:14] == [prices.CHANCE, 0, 0, 1500]
     assert fields[14:] == [2, 20, 1, 2, 1, 7]
@@ -389,6 +389,20 @@ def test_cores_are_slower_when_many_are_busy() -> None:
     assert prices.busy(BOX, price, 2) == price
     assert prices.busy(BOX, {**price, "turbo": 0.0}, 20) == {**price, "turbo": 0.0}
     assert prices.settings(BOX, 7, price, cpus=20) == prices.settings(BOX, 7, found)
+
+
+def test_a_pause_is_as_many_cycles_at_any_clock() -> None:
+    """140, which last longer on a busy machine; a range over clocks would count that twice."""
+    alone, busy = (prices.busy(BOX, prices.costs(BOX), cpus)["pause"] for cpus in (1, 20))
+    assert (3.5 * alone, 2.9 * busy) == pytest.approx((140, 140))
+    drawn = [each["pause"] for each in prices.draws(BOX, 30)]
+    assert 140 / 3.7 < min(drawn) < max(drawn) < 140 / 3.5
+    other = machines.get("1x24")  # whose clocks are not known
+    where = other.parameters["pause"]
+    assert prices.costs(other)["pause"] == other.costs.pause
+    drawn = [each["pause"] for each in prices.draws(other, 30)]
+    assert max(drawn) > 1.4 * min(drawn)
+    assert where.low < min(drawn) < max(drawn) < where.high
 
 
 def test_each_boot_has_the_clocks_of_its_cpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,19 @@ CLOCKED = (
     ),
 )
 """The part of a line's way that takes longer then."""
+PAUSE = (
+    40.0,
+    Parameter(
+        "cited",
+        "mariadb2019pause: 140 cycles; zhu2022frequency, risska2018cascadelake: 3.5 to 3.7 GHz",
+        37.8,
+        40.0,
+    ),
+)
+"""Where a machine's clocks fall with its busy cores: a pause at the highest.
+
+A machine's own, which the simulators use, is the same cycles at any clock from there to 2.3 GHz.
+"""
 _OWN = {
     "instruction": INSTRUCTION,
     "smt": (SMT.value, SMT.where),
@@ -50,13 +63,17 @@ def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[s
     """What things cost on a machine, by name as in `clock.Timed`; what is `drawn` is as drawn."""
     drawn = drawn or {}
     prices = asdict(priced(box, drawn))
-    own = {name: drawn.get(name, value) for name, (value, _) in _OWN.items()}
+    own = {name: drawn.get(name, value) for name, (value, _) in _own(box).items()}
     return {
         **{name: prices[name] for name in _OF_MACHINES},
         **own,
         "take": float(round(drawn.get("take", 0.0))),
         "ahead": drawn.get("ahead", drawn.get("early", box.early.low) * own["instruction"]),
     }
+
+
+def _own(box: MachineModel) -> dict[str, tuple[float, Parameter]]:
+    return {**_OWN, "pause": PAUSE} if box.turbo else _OWN
 
 
 def instruction(config: str) -> tuple[float, float] | None:
@@ -76,7 +93,7 @@ def draws(
     what is given `at` a value is not drawn.
     """
     ranges = {name: box.parameters[name] for name in _OF_MACHINES}
-    ranges |= {name: where for name, (_, where) in _OWN.items()}
+    ranges |= {name: where for name, (_, where) in _own(box).items()}
     ranges |= {"take": box.take, "early": box.early}
     ends = {name: (each.low, each.high) for name, each in ranges.items()}
     drawn = latin({**ends, "instruction": instruction or ends["instruction"]}, boots)
