@@ -183,6 +183,35 @@ def region(variant: str, cpus: int, seed: int, rate: float, **changed: Any) -> d
     return known | changed
 
 
+def test_the_cost_that_a_value_follows_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of each probe that makes one number of a draw; others, and what is not drawn, tell none."""
+    home = make_home(tmp_path / "home")
+    place = home / "results" / "some-case" / f"{timed.DRAWN}.json"
+    place.parent.mkdir(parents=True)
+    monkeypatch.setenv("CONTENDED_HOME", str(home))
+    costs = {n: {"near": 40.0 + n, "far": 100.0 + 7 * n % 11} for n in range(1, 13)}
+    found = [
+        region(variant, 20, n, rate / costs[n]["near"], label=label, costs=costs[n])
+        for n in costs
+        for variant, label, rate in (("slow", "calm", 1e8), ("slow", "low", 1e7), ("fast", "", 9e8))
+    ]
+    place.write_text(json.dumps({"results": found}))
+    probes = [
+        timed.rate("rate", "fast", 20),
+        timed.ratio("same", "fast", "slow", 20, labels=("", "calm")),
+        timed.falling("falling", "slow", 20, ("calm", "low"), lambda _: True),
+    ]
+    seen = {name: each.depends for name, each in timed.load("some-case", probes).items()}
+    assert [str(each) for each in seen["rate"] or ()] == ["the way to a neighbour (-1.00)"]
+    assert seen["falling"] is None
+    for each in found:
+        del each["costs"]
+    place.write_text(json.dumps({"results": found}))
+    assert timed.load("some-case", probes)["rate"].depends is None
+
+
 def timed_board(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, regions: dict[str, Any]
 ) -> dict[tuple[str, str], board.Row]:
