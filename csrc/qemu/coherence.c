@@ -95,7 +95,7 @@ static struct {
 	uint64_t watch[CT_WATCHES];
 	uint64_t tick; /* where the timer's interrupt is entered; 0: not known */
 	uint64_t late; /* how many times slower QEMU's timers are in a region */
-	bool guest;    /* they follow the region's clocks instead */
+	bool guest;    /* they follow the region's clocks; before the first `late` holds */
 	uint64_t trace; /* so many operations of each vCPU, step by step */
 } options;
 
@@ -715,19 +715,20 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 {
 	pace.quantum = 2000;
 	options.shift = 6;
-	options.late = 1;
 	options.system = info->system_emulation;
 	for (int i = 0; i < argc; i++)
 		if (take_argument(argv[i]))
 			return -1;
 	if (!*options.out)
 		return refuse("out=FILE is missing");
+	if (!options.late)
+		options.late = options.guest ? CT_LATE_BOOT : 1;
 	if (ct_timing && !pace.quantum)
 		return refuse("time needs a quantum: picoseconds that a vCPU may be ahead");
 	if (options.guest && !ct_timing)
 		return refuse("clock=guest needs time=: whose clock is it to be?");
-	if (options.guest && (!options.system || options.late > 1))
-		return refuse("clock=guest is of a whole machine, and without late=");
+	if (options.guest && !options.system)
+		return refuse("clock=guest is of a whole machine");
 	if (options.guest && !ct_is_asked())
 		return refuse("clock=guest: QEMU has to load this library first (LD_PRELOAD)");
 	if (options.guest && !ct_answer_tsc())
@@ -755,7 +756,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 	process = getpid();
 	late.main_loop = pthread_self();
 	if (options.guest)
-		ct_late(CT_LATE_BOOT, false);
+		ct_late(options.late, false);
 	if (options.all) {
 		atomic_store(&instrumented, true);
 		ct_pace_begin(&pace);

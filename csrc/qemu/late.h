@@ -17,8 +17,9 @@
  *   instructions and lines take (clock.h). While all sleep it goes from timer to
  *   timer (idle.h). The guest's time stamp counter is then this clock (tsc.h):
  *   timers, sleep, ticks and the work between them are in one time. Until its
- *   first region a guest of that kind has a slow clock as well: it measures its
- *   timers when it boots, and does without them if a busy host loses ticks.
+ *   first region a guest of that kind has a slow clock as well (`late=`): it
+ *   measures its timers when it boots, and does without them if a busy host
+ *   loses ticks.
  *
  * From version 9.1 on QEMU has a call by which a plugin sets the time
  * (qemu_plugin_update_ns), but its emulator of several vCPUs never fills in the

@@ -317,10 +317,16 @@ def test_a_guest_of_its_own_time_that_has_no_timers_is_booted_again(
 ) -> None:
     spoilt, good = report(console=f"[ 0.8] {boots.NO_TIMERS} on CPU 3\n"), report()
     said = [spoilt, spoilt, good]
-    monkeypatch.setattr(boots, "_once", lambda _: said.pop(0))
+    speeds = []
+
+    def once(one: Boot) -> boots.GuestReport:
+        speeds.append(one.late)
+        return said.pop(0)
+
+    monkeypatch.setattr(boots, "_once", once)
     one = replace(asked(), guest_clock=own_time)
     assert boot(one) == (good if own_time else spoilt)
-    assert len(said) == (0 if own_time else 2)
+    assert speeds == ([one.late, 2 * one.late, 4 * one.late] if own_time else [one.late])
 
     monkeypatch.setattr(boots, "_once", lambda _: spoilt)
     if own_time:

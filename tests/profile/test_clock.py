@@ -442,11 +442,11 @@ def test_timers_are_late_inside_of_a_region(fake: Path, tmp_path: Path) -> None:
     assert 20e6 <= after[1] <= after[0]
 
 
-def guest(fake: Path, where: Path, cpus: int, events: str) -> list[list[int]]:
+def guest(fake: Path, where: Path, cpus: int, events: str, *arguments: str) -> list[list[int]]:
     """What a guest in its own time prints: a line for each nap and each poll."""
     command = [str(fake), "trace", str(cpus), "system", f"out={where / 'report.json'}"]
     run = subprocess.run(
-        [*command, "clock=guest", "quantum=1000000000", machine()],
+        [*command, "clock=guest", "quantum=1000000000", machine(), *arguments],
         input=events,
         text=True,
         capture_output=True,
@@ -485,6 +485,14 @@ def test_while_all_sleep_it_is_at_once_as_late_as_the_next_timer(
 ) -> None:
     (seen,) = guest(fake, tmp_path, 2, events + "poll 3000000\nend 0\n")
     assert seen == [found, ns]
+
+
+@pytest.mark.parametrize("times", [2, 50])
+def test_a_guest_boots_as_slowly_as_it_is_told(fake: Path, tmp_path: Path, times: int) -> None:
+    events = "nap 0\nbegin 0\nend 0\nnap 0"
+    before, after = guest(fake, tmp_path, 1, events, f"late={times}")
+    assert 20e6 / times - 1 <= before[2] <= before[1] <= before[0] / times + 1
+    assert 20e6 <= after[2] <= after[1] <= after[0]
 
 
 def test_outside_of_a_region_a_timer_is_the_hosts(fake: Path, tmp_path: Path) -> None:
@@ -526,7 +534,7 @@ def test_a_guests_time_is_the_slowest_ones(fake: Path, tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["clock=host"], "clock=host: give guest"),
-        (["clock=guest", "late=2"], "without late="),
+        (["clock=guest", "late=0"], "late=0: give 1"),
     ],
 )
 def test_a_clock_that_cannot_be_is_refused(

@@ -66,10 +66,10 @@ def boot(boot: Boot) -> GuestReport:
 
     A guest measures its timers against each other. On a busy host that may fail, and it goes on
     with ticks alone, which come to all its CPUs: one that keeps its own time is booted again then,
-    and ContendedError says so if that is of no use.
+    each time at half the speed, and ContendedError says so if that is of no use.
     """
-    for _ in range(TRIES):
-        seen = _once(boot)
+    for again in range(TRIES):
+        seen = _once(replace(boot, late=boot.late << again))
         if not boot.guest_clock or NO_TIMERS not in seen.console:
             return seen
     raise ContendedError(

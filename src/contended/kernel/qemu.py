@@ -66,6 +66,7 @@ class Boot:
     plugin: str | None = None  #: The value of QEMU's -plugin option.
     preload: Path | None = None  #: A library that QEMU loads before all others.
     guest_clock: bool = False  #: The guest's counter is the plugin's; no CPU is kept apart.
+    late: int = 10  #: With such a clock: how many times slower than the host's while it boots.
     hold: bool = False  #: The guest waits for a byte before its last line.
     initrd: Path | None = None  #: Another world than the lab's guest.
 
@@ -159,6 +160,7 @@ def arguments(boot: Boot, accel: str) -> list[str]:
     if boot.icount and boot.vcpus != 1:
         raise UsageError("counting instructions for time needs one vCPU")
     tcg = "tcg,thread=single" if boot.icount else "tcg,thread=multi"
+    slow = f",late={boot.late}" if boot.guest_clock else ""
     return [
         *(("env", f"LD_PRELOAD={boot.preload}") if boot.preload else ()),
         *(find(), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
@@ -171,7 +173,7 @@ def arguments(boot: Boot, accel: str) -> list[str]:
         *("-append", command_line(boot)),
         # sleep=off: an idle guest's clock jumps to its next timer instead of following the host's.
         *(("-icount", "shift=0,sleep=off") if boot.icount else ()),
-        *(("-plugin", boot.plugin) if boot.plugin is not None else ()),
+        *(("-plugin", boot.plugin + slow) if boot.plugin is not None else ()),
     ]
 
 
