@@ -152,7 +152,8 @@ STUDY = Study(
                 if (variant, short) != ("after", "lookup")
             ),
             note="perf counts what all CPUs do all the time, user space included; here only the "
-            "waits for lines can be told apart by function.",
+            "waits for lines can be told apart by function. Where a load takes its line, putting "
+            "the reference has the largest share, as published; where it leaves it, getting it.",
         ),
         ROBOT: Evidence(
             no_userspace="The model has no lock, and two CPUs are too few for a queue at one.",
