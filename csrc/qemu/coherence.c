@@ -95,7 +95,7 @@ static struct {
 	uint64_t watch[CT_WATCHES];
 	uint64_t tick; /* where the timer's interrupt is entered; 0: not known */
 	uint64_t late; /* how many times slower QEMU's timers are in a region */
-	bool guest;    /* they follow the region's clocks; before the first `late` holds */
+	bool guest;    /* they follow the region's clocks there, and are late outside */
 	uint64_t trace; /* so many operations of each vCPU, step by step */
 } options;
 
@@ -356,7 +356,7 @@ static void on_end(unsigned int vcpu, void *data)
 	if (!atomic_compare_exchange_strong(&phase, &now, CT_FINISHED))
 		return;
 	settle();
-	ct_late(1, false);
+	ct_late(options.guest ? options.late : 1, false);
 	add_region(true);
 	write_report();
 	atomic_store(&phase, CT_ARMED);

@@ -16,10 +16,12 @@
  * - with the slowest vCPU that runs (`clock=guest`), whose clock counts what its
  *   instructions and lines take (clock.h). While all sleep it goes from timer to
  *   timer (idle.h). The guest's time stamp counter is then this clock (tsc.h):
- *   timers, sleep, ticks and the work between them are in one time. Until its
- *   first region a guest of that kind has a slow clock as well (`late=`): it
- *   measures its timers when it boots, and does without them if a busy host
- *   loses ticks.
+ *   timers, sleep, ticks and the work between them are in one time. Outside of
+ *   regions a guest of that kind has a slow clock (`late=`). When it boots it
+ *   measures its timers, and does without them if a busy host loses ticks. And
+ *   what it does between two regions would seem to take it very long: when that
+ *   was so, on a busy host, a real-time kernel's first umounts of the second
+ *   region now and then took 40 to 100 ms, and not 5.
  *
  * From version 9.1 on QEMU has a call by which a plugin sets the time
  * (qemu_plugin_update_ns), but its emulator of several vCPUs never fills in the

@@ -461,8 +461,8 @@ def test_a_guest_lives_in_the_time_of_its_cpus(fake: Path, tmp_path: Path) -> No
     """The clock and the counter stand while a CPU is at work, and while all of them sleep."""
     events = "nap 0\nbegin 0\nblock 0 500 4\nnap 0\nidle 0\nnap 0\nblock 0 500 4\nend 0\nnap 0"
     before, at_work, asleep, after = guest(fake, tmp_path, 1, events)
-    assert 20e6 / 10 - 1 <= before[2] <= before[1] <= before[0] / 10 + 1, "while it boots"
-    assert 20e6 <= after[2] <= after[1] <= after[0]
+    for outside in (before, after):
+        assert 20e6 / 10 - 1 <= outside[2] <= outside[1] <= outside[0] / 10 + 1
     assert at_work[1:] == asleep[1:] == [0, 0]
 
 
@@ -488,20 +488,18 @@ def test_while_all_sleep_it_is_at_once_as_late_as_the_next_timer(
 
 
 @pytest.mark.parametrize("times", [2, 50])
-def test_a_guest_boots_as_slowly_as_it_is_told(fake: Path, tmp_path: Path, times: int) -> None:
+def test_a_guest_is_as_slow_outside_as_it_is_told(fake: Path, tmp_path: Path, times: int) -> None:
     events = "nap 0\nbegin 0\nend 0\nnap 0"
-    before, after = guest(fake, tmp_path, 1, events, f"late={times}")
-    assert 20e6 / times - 1 <= before[2] <= before[1] <= before[0] / times + 1
-    assert 20e6 <= after[2] <= after[1] <= after[0]
+    for outside in guest(fake, tmp_path, 1, events, f"late={times}"):
+        assert 20e6 / times - 1 <= outside[2] <= outside[1] <= outside[0] / times + 1
 
 
 def test_outside_of_a_region_a_timer_is_the_hosts(fake: Path, tmp_path: Path) -> None:
-    """Before the first one of a tenth of the time, so that a busy host loses no ticks there."""
+    """Of a tenth of the time, so that a busy host loses no ticks there."""
     events = "doze 0\npoll 3000000\nbegin 0\nend 0\npoll 3000000\n"
-    first, later = guest(fake, tmp_path, 1, events)
-    assert first[0] == later[0] == 0
-    assert first[1] >= 300_000
-    assert later[1] >= 3_000_000
+    for found, ns in guest(fake, tmp_path, 1, events):
+        assert not found
+        assert ns >= 300_000
 
 
 def test_who_answers_for_the_counter_still_dies_of_its_own_mistakes(
