@@ -293,24 +293,34 @@ static inline void ct_keep_only(struct ct_when *when, unsigned cpu)
 				      memory_order_relaxed);
 }
 
-/* From whom the line comes, and how long that takes; 0 if the vCPU needs nothing. */
+/*
+ * From whom the line comes, and how long that takes; 0 if the vCPU needs
+ * nothing. A reader has it from the nearest that has a copy; who writes waits
+ * until the farthest has lost his.
+ */
 static uint64_t ct_latency(const struct ct_when *when, uint64_t word, unsigned cpu, bool store)
 {
 	const uint64_t mode = word & CT_MODE;
-	uint64_t longest = 0;
+	uint64_t shortest = machine.fill, longest = 0;
+	bool cached = false;
 
 	if (!store && ct_twin_has(when, word, cpu))
 		return 0;
 	if (mode != CT_SHARED)
 		return CT_OWNER(word) == cpu ? 0 : ct_way(CT_OWNER(word), cpu);
-	if (!store)
-		return ct_has(when, cpu) ? 0 : machine.fill;
+	if (!store && ct_has(when, cpu))
+		return 0;
 	for (unsigned i = 0; i < 64 * ct_words; i++) {
-		const uint64_t way = i != cpu && ct_has(when, i) ? ct_way(i, cpu) : 0;
+		uint64_t way;
 
+		if (i == cpu || !ct_has(when, i))
+			continue;
+		way = ct_way(i, cpu);
+		shortest = !cached || way < shortest ? way : shortest;
 		longest = way > longest ? way : longest;
+		cached = true;
 	}
-	return longest;
+	return store ? longest : shortest;
 }
 
 /* Until when the core that a line came to may go on using it. */
