@@ -11,6 +11,7 @@
  *   ring      one process fills a slot, the other empties it, by turns: two
  *             lines (slot and index) move to and fro
  *   readonly  all read one table that nobody writes
+ *   seldom    as unpadded, but that each only reads in three of four operations
  *   filled    each process fills a page of its own by one string instruction
  *
  * The counts say where the lines are, so that the gate's own are left out.
@@ -28,7 +29,7 @@
 
 static const struct param params[] = {
 	{ "kind", PARAM_WORD, "pingpong", 0, 0,
-	  "padded|unpadded|pingpong|ring|readonly|filled", "what the processes do" },
+	  "padded|unpadded|pingpong|ring|readonly|seldom|filled", "what the processes do" },
 	{ "ops", PARAM_NUMBER, "1000", 1, 100000000, NULL,
 	  "operations of each process" },
 	{ 0 },
@@ -98,6 +99,15 @@ static void op_readonly(struct worker *w, uint64_t i)
 		fail("the table has changed");
 }
 
+static void op_seldom(struct worker *w, uint64_t i)
+{
+	volatile uint64_t *word = &field->one.word[w->id % 8];
+	const uint64_t now = *word;
+
+	if (i % 4 == 0)
+		*word = now + 1;
+}
+
 static void op_filled(struct worker *w, uint64_t i)
 {
 	uint8_t *at = field->page[w->id];
@@ -136,6 +146,7 @@ static void run(void)
 	} kinds[] = {
 		{ "padded", op_padded, 1, PROCS },
 		{ "unpadded", op_unpadded, 1, 8 },
+		{ "seldom", op_seldom, 1, 8 },
 		{ "pingpong", op_pingpong, 2, 2 },
 		{ "ring", op_ring, 2, 2 },
 		{ "readonly", op_readonly, 1, PROCS },

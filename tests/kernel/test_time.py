@@ -143,6 +143,30 @@ def test_the_simulator_makes_the_same_of_the_same_program(kernel: Kernel) -> Non
 
 @pytest.mark.check
 @pytest.mark.usefixtures("no_vm_left")
+@pytest.mark.parametrize("fill", [WAY, 100 * WAY])
+def test_and_of_one_that_mostly_reads(kernel: Kernel, fill: float) -> None:
+    """Copies come from whoever has one, whatever the way from memory is."""
+    alone = timed(kernel, "c2c-validate", 2, kind="padded", ops="4000")
+    box = replace(BOX, sockets=1, cores=8, threads=1, costs=replace(BOX.costs, fill=fill))
+    memory, program = Memory(8), Program()
+    word = memory.word()
+    program.label("go")
+    for writes in (True, False, False, False):
+        program.read(word, to=0)
+        if writes:
+            program.write(word, 0)
+        program.think(1e9 / stats.median(alone.rates))
+        program.done()
+    program.jump("go")
+    costs = replace(box.costs, read_hit=0.0, rmw_hit=0.0)
+    place, start = box.topology(8), ["go"] * 8
+    (told,) = simulate(program, memory, place, costs, start=start, phases_ns=[200_000.0])
+    found = timed(kernel, "c2c-validate", 8, box=box, kind="seldom", ops="4000")
+    assert 1e9 / found.per_second == pytest.approx(told.ns_per_op, rel=0.2)
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
 def test_two_threads_of_a_core_have_one_cache(kernel: Kernel) -> None:
     """A turn of theirs takes no way between cores, and what comes to a core serves both."""
     costs = replace(BOX.costs, request=0.25)  # a way within the core fits into that
