@@ -203,13 +203,13 @@ def test_the_cost_that_a_value_follows_is_told(
         timed.ratio("same", "fast", "slow", 20, labels=("", "calm")),
         timed.falling("falling", "slow", 20, ("calm", "low"), lambda _: True),
     ]
-    seen = {name: each.depends for name, each in timed.load("some-case", probes).items()}
+    seen = {name: each.depends() for name, each in timed.load("some-case", probes).items()}
     assert [str(each) for each in seen["rate"] or ()] == ["the way to a neighbour (-1.00)"]
     assert seen["falling"] is None
     for each in found:
         del each["costs"]
     place.write_text(json.dumps({"results": found}))
-    assert timed.load("some-case", probes)["rate"].depends is None
+    assert timed.load("some-case", probes)["rate"].depends() is None
 
 
 def timed_board(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from operator import itemgetter
@@ -78,7 +78,11 @@ class Timing:
     clock: str  # what kept time
     doubtful: int  # how many of what was read `contended kernel time` marks
     drawn: bool  # whether each seed had costs of its own
-    depends: tuple[Dependence, ...] | None  # on which of these; None: that cannot be told
+    draws: tuple[tuple[Mapping[str, float], float], ...]  # of each that made one value: its costs
+
+    def depends(self) -> tuple[Dependence, ...] | None:
+        """On which of the drawn costs the values depend; None if that cannot be told."""
+        return depends([costs for costs, _ in self.draws], [value for _, value in self.draws])
 
 
 def queueing(region: Region) -> bool:
@@ -352,19 +356,17 @@ def load(slug: str, probes: Sequence[Time]) -> dict[str, Timing]:
                     clock=known.used[0]["clock"],
                     doubtful=sum(map(doubtful, known.used)),
                     drawn=len({str(region.get("costs")) for region in known.used}) > 1,
-                    depends=_depends(probe, known.used),
+                    draws=_draws(probe, known.used),
                 )
         except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
             raise ContendedError(f"{path} is no record of kernel time: {error!r}") from error
     return found
 
 
-def _depends(probe: Time, used: Sequence[Region]) -> tuple[Dependence, ...] | None:
-    """Of a probe that makes one value of a seed's regions."""
+def _draws(probe: Time, used: Sequence[Region]) -> tuple[tuple[Mapping[str, float], float], ...]:
     seeds: dict[int, list[Region]] = {}
     for region in used:
         seeds.setdefault(region["seed"], []).append(region)
     drawn = [here for here in seeds.values() if here[0].get("costs")]
     found = [(here[0]["costs"], probe.read(Record(tuple(here)))) for here in drawn]
-    told = [(costs, values[0]) for costs, values in found if len(values) == 1]
-    return depends([costs for costs, _ in told], [value for _, value in told])
+    return tuple((costs, values[0]) for costs, values in found if len(values) == 1)

@@ -279,8 +279,9 @@ def _why(
             f"The real kernel in virtual time on {timing.machine}, {seeds}, the "
             f"{timing.clock}'s clock{mark}: {_ends(sides['timed'], kept.unit)}."
         )
-        if timing.depends is not None and sides["timed"] and sides["timed"].verdict != "held":
-            on = ", ".join(map(str, timing.depends)) or "none of the costs more than chance has it"
+        held = sides["timed"] is not None and sides["timed"].verdict == "held"
+        if not held and (costs := timing.depends()) is not None:
+            on = ", ".join(map(str, costs)) or "none of the costs more than chance has it"
             parts.append(f"By rank over the draws it depends on {on}.")
     if kept.range is not None:
         place = f"{kept.cpus} CPUs" + (f" on {kept.machine}" if kept.machine else "")
