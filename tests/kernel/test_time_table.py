@@ -108,11 +108,11 @@ def test_the_page_says_what_crossing_costs(page: str) -> None:
         as_near = row["costs"]["far"] == row["costs"]["near"]
         made[row["variant"], as_near] = row["per_second"] / 1e6
         far, all_of_them = (sum(p[each] for p in row["places"]) for each in ("far", "hitm"))
-        crosses += [] if as_near else [f"{100 * far / all_of_them:.0f} %"]
+        crosses += [] if as_near else [f"{100 * far / all_of_them:.0f}"]
     near, cited = ([made[v, each] for v in ("no-pause", "pause")] for each in (True, False))
     assert f"make {near[0]:.2f} M/s without the pause and {near[1]:.2f} with it" in page
-    assert f"they make {cited[0]:.2f} and {cited[1]:.2f}, and {crosses[0]} of" in page
-    assert set(crosses) == {crosses[0]}
+    said = f"they make {cited[0]:.2f} and {cited[1]:.2f}, and {min(crosses)} to {max(crosses)} %"
+    assert f"{said} of" in page
     for ours, variant in zip(near, ("no-pause", "pause"), strict=True):
         assert ours == pytest.approx(PUBLISHED["fstat", variant][4] / 1e6, rel=0.1)
 
