@@ -66,7 +66,7 @@ class Boot:
     plugin: str | None = None  #: The value of QEMU's -plugin option.
     preload: Path | None = None  #: A library that QEMU loads before all others.
     guest_clock: bool = False  #: The guest's counter is the plugin's; no CPU is kept apart.
-    late: int = 10  #: With such a clock: how many times slower than the host's while it boots.
+    late: int = 10  #: How many times slower than the host's such a clock is outside of regions.
     hold: bool = False  #: The guest waits for a byte before its last line.
     initrd: Path | None = None  #: Another world than the lab's guest.
 
