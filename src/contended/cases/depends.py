@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 SHUFFLES = 1000
 RARE = 0.05  #: Of the shuffles, as many may have one cost that a shuffled value moves so much with.
@@ -54,6 +56,8 @@ def depends(
 
     One value for each draw of costs. None if there are too few draws, or nothing in them differs.
     """
+    import numpy as np
+
     names = [name for name in costs[0] if len({each[name] for each in costs}) > 1] if costs else []
     if len(values) < FEWEST or not names or len(set(values)) < 2:
         return None
@@ -69,6 +73,8 @@ def depends(
 
 def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
     """Ranks, ties in the middle of theirs, about zero and of length one."""
+    import numpy as np
+
     _, place, many = np.unique(values, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(many) - (many - 1) / 2)[place]
     centred = ranks - ranks.mean()
