@@ -183,14 +183,20 @@ def region(variant: str, cpus: int, seed: int, rate: float, **changed: Any) -> d
     return known | changed
 
 
+def drawn_record(slug: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where a case's record of draws would be, in a tree that has none."""
+    home = make_home(tmp_path / "home")
+    place = home / "results" / slug / f"{timed.DRAWN}.json"
+    place.parent.mkdir(parents=True)
+    monkeypatch.setenv("CONTENDED_HOME", str(home))
+    return place
+
+
 def test_the_cost_that_a_value_follows_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of each probe that makes one number of a draw; others, and what is not drawn, tell none."""
-    home = make_home(tmp_path / "home")
-    place = home / "results" / "some-case" / f"{timed.DRAWN}.json"
-    place.parent.mkdir(parents=True)
-    monkeypatch.setenv("CONTENDED_HOME", str(home))
+    place = drawn_record("some-case", monkeypatch, tmp_path)
     costs = {n: {"near": 40.0 + n, "far": 100.0 + 7 * n % 11} for n in range(1, 13)}
     found = [
         region(variant, 20, n, rate / costs[n]["near"], label=label, costs=costs[n])
@@ -272,10 +278,7 @@ def test_what_was_timed_goes_before_what_was_simulated(
 def test_the_part_that_comes_from_another_socket_is_read_by_what_moves(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    home = make_home(tmp_path / "home")
-    place = home / "results" / "overlay-creds" / f"{timed.DRAWN}.json"
-    place.parent.mkdir(parents=True)
-    monkeypatch.setenv("CONTENDED_HOME", str(home))
+    place = drawn_record("overlay-creds", monkeypatch, tmp_path)
     things = [("cred+0: usage", 3.0, 1.0), ("cred+8: uid", 1.0, 0.0), ("dentry+88", 9.0, 9.0)]
     places: list[dict[str, Any]] = [
         {"thing": t, "hitm": hitm, "far": far} for t, hitm, far in things
@@ -301,10 +304,7 @@ def test_a_state_is_read_from_the_boots_that_are_in_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A queue that keeps itself is there or not: the mean of both would be a rate of neither."""
-    home = make_home(tmp_path / "home")
-    place = home / "results" / "some-case" / f"{timed.DRAWN}.json"
-    place.parent.mkdir(parents=True)
-    monkeypatch.setenv("CONTENDED_HOME", str(home))
+    place = drawn_record("some-case", monkeypatch, tmp_path)
 
     def slow(hitm: float) -> dict[str, Any]:
         return {"function": "queued_spin_lock_slowpath", "thing": "lock", "hitm": hitm}
