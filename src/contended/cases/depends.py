@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Which of the costs that were drawn a timed value depends on, by rank over the draws.
 
-A prediction that misses, or says little, does so for some reason: if it moves with one cost more
-than chance would have it, that is where to look, and if with none, the costs are not the reason.
+If a prediction that misses, or says little, moves with one cost more than chance would have it,
+that is where to look. If with none, no single cost decides it, or there are too few draws to tell.
 """
 
 from __future__ import annotations
