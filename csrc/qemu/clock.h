@@ -26,7 +26,7 @@
  * then still ask for it earlier. Who is next is left to chance, by seed: a
  * processor keeps no list of who asked first, and a request that finds its line
  * on the way is repeated, a way later. So who has half the way has twice the
- * chance. With `chance` 0 it is the first who asked.
+ * chance. That is a `policy`; the others are for comparison.
  *
  * Caches are a core's, not a thread's. What a core's other thread has can be
  * read as soon as it has come, and changes nobody's state; a store makes it the
@@ -65,6 +65,14 @@
 #define CT_PARTS 1000	      /* chances and factors are in thousandths */
 #define CT_WEIGHT (1ull << 32) /* of a way of one picosecond, in the draw of who is next */
 
+/* Who is next for a line that several wait for, as `Policy` of contended.simulate.caches. */
+enum ct_policy {
+	CT_FIFO, /* the first who asked */
+	CT_CHANCE, /* anybody, the nearer the sooner */
+	CT_GROUPED, /* so, but of each group that has not the line only who asked first */
+	CT_POLICIES,
+};
+
 /* What things take, in picoseconds, and how CPUs lie. */
 struct ct_machine {
 	uint64_t instruction; /* 0: no time is kept */
@@ -72,7 +80,7 @@ struct ct_machine {
 	uint64_t core, near, cross, far, fill; /* a line's ways, see contended.simulate.caches */
 	uint64_t share;	  /* how long one more reader keeps a shared line */
 	uint64_t request; /* thousandths of a way: how long a line's holder may go on using it */
-	uint64_t chance;  /* 1: who is next is a matter of chance, 0: the first who asked */
+	uint64_t policy;  /* of enum ct_policy: who is next */
 	uint64_t take;	  /* 1: a load of a modified line takes it exclusively */
 	uint64_t ahead;	  /* how long before its instruction a load may begin */
 	uint64_t smt;	  /* thousandths: an instruction's cost while the core's other thread runs */
@@ -86,6 +94,7 @@ struct ct_when {
 	uint64_t came;	       /* to its holder's core, or when the next way can begin */
 	_Atomic uint64_t here; /* since when its holder has it */
 	_Atomic bool wanted;  /* somebody waits for it */
+	uint8_t home;	      /* the vCPU that it came to last, as a copy or not */
 	int coming; /* the vCPU that was given it and has not yet accessed it; -1: none */
 	struct ct_asker *askers, *chosen; /* chosen: who is next, while its request is on its way */
 	struct ct_entry *entry;
@@ -122,6 +131,7 @@ struct ct_asker {
 	struct ct_waits undo;	/* what was, before it was given */
 	uint64_t undo_free_at, given_free_at; /* the line's, before and after */
 	uint64_t undo_here, undo_came, given_here;
+	uint8_t undo_home;
 	_Atomic(struct ct_entry *) copied; /* the line of which it got a copy last, and when */
 	_Atomic uint64_t copied_at;
 	struct ct_idle idle[CT_IDLES]; /* the last ones */
@@ -337,6 +347,7 @@ static uint64_t ct_move(struct ct_when *when, uint64_t word, unsigned cpu, bool 
 
 	if (!latency)
 		return start;
+	when->home = (uint8_t)cpu;
 	if (!store) {
 		atomic_store_explicit(&askers[cpu].copied, when->entry, memory_order_relaxed);
 		atomic_store_explicit(&askers[cpu].copied_at, there, memory_order_relaxed);
@@ -448,6 +459,24 @@ static uint64_t ct_ready(const struct ct_when *when)
 	return first;
 }
 
+static inline bool ct_is_earlier(const struct ct_asker *a, const struct ct_asker *b)
+{
+	return a->since < b->since || (a->since == b->since && a < b);
+}
+
+/* Who of each group asked first, of those who can have the line by then. */
+static void ct_find_firsts(const struct ct_when *when, uint64_t ready,
+			   const struct ct_asker *firsts[CT_CPUS])
+{
+	for (const struct ct_asker *a = when->askers; a; a = a->next) {
+		const uint64_t group = ct_place_of(ct_cpu_of(a)).group;
+
+		if (ct_ready_for(when, a) <= ready &&
+		    (!firsts[group] || ct_is_earlier(a, firsts[group])))
+			firsts[group] = a;
+	}
+}
+
 /*
  * Take out who is next, of those who have asked by then: each vCPU by its
  * number, as the order of the list is the host's. NULL: nobody any more, since
@@ -456,18 +485,24 @@ static uint64_t ct_ready(const struct ct_when *when)
 static struct ct_asker *ct_choose(struct ct_when *when, uint64_t ready)
 {
 	const uint64_t word = atomic_load(&when->entry->word);
+	const uint64_t home = ct_place_of(when->home).group;
+	const struct ct_asker *firsts[CT_CPUS] = { NULL };
 	struct ct_asker **by_cpu[CT_CPUS] = { NULL }, **chosen = NULL, *found;
 	uint64_t weight[CT_CPUS], sum = 0, drawn;
 
+	if (machine.policy == CT_GROUPED)
+		ct_find_firsts(when, ready, firsts);
 	for (struct ct_asker **link = &when->askers; *link; link = &(*link)->next) {
 		struct ct_asker *a = *link;
 		const unsigned cpu = ct_cpu_of(a);
+		const uint64_t group = ct_place_of(cpu).group;
 		uint64_t way;
 
 		if (ct_ready_for(when, a) > ready)
 			continue;
-		if (!chosen || a->since < (*chosen)->since ||
-		    (a->since == (*chosen)->since && a < *chosen))
+		if (machine.policy == CT_GROUPED && group != home && firsts[group] != a)
+			continue;
+		if (!chosen || ct_is_earlier(a, *chosen))
 			chosen = link;
 		way = ct_latency(when, word, cpu, a->store);
 		by_cpu[cpu] = link;
@@ -476,7 +511,7 @@ static struct ct_asker *ct_choose(struct ct_when *when, uint64_t ready)
 	}
 	if (!chosen)
 		return NULL;
-	if (machine.chance) {
+	if (machine.policy != CT_FIFO) {
 		drawn = ct_throw(sum);
 		for (unsigned cpu = 0; cpu < CT_CPUS; cpu++) {
 			if (!by_cpu[cpu])
@@ -557,6 +592,7 @@ static void ct_give(void)
 		a->undo_free_at = atomic_load(&when->free_at);
 		a->undo_here = atomic_load(&when->here);
 		a->undo_came = when->came;
+		a->undo_home = when->home;
 
 		const unsigned cpu = ct_cpu_of(a);
 		const uint64_t word = atomic_load(&when->entry->word);
@@ -629,6 +665,7 @@ static void ct_mistaken(unsigned cpu)
 	    atomic_compare_exchange_strong(&when->free_at, &given, me->undo_free_at)) {
 		atomic_store(&when->here, me->undo_here);
 		when->came = me->undo_came;
+		when->home = me->undo_home;
 	}
 	atomic_store(&me->copied, NULL);
 	pthread_mutex_unlock(&ct_arbiter);
@@ -816,6 +853,7 @@ static struct ct_when *ct_meet(struct ct_entry *e, uint64_t word)
 	ct_when_bytes += bytes;
 	when->coming = -1;
 	when->entry = e;
+	when->home = (uint8_t)CT_OWNER(word);
 	ct_keep_only(when, CT_OWNER(word));
 	when->all = ct_whens;
 	ct_whens = when;

@@ -616,7 +616,7 @@ static int take_machine(const char *value)
 	uint64_t *fields[] = {
 		&machine.instruction, &machine.rmw,	&machine.pause,	  &machine.core,
 		&machine.near,	      &machine.cross,	&machine.far,	  &machine.fill,
-		&machine.share,	      &machine.request, &machine.chance, &machine.take,
+		&machine.share,	      &machine.request, &machine.policy, &machine.take,
 		&machine.ahead,	      &machine.smt,	&machine.sockets, &machine.cores,
 		&machine.groups,      &machine.threads, &machine.first,	  &machine.seed,
 	};
@@ -631,7 +631,7 @@ static int take_machine(const char *value)
 	}
 	if (!machine.instruction || !machine.sockets || !machine.cores || !machine.groups ||
 	    !machine.core || !machine.near || !machine.threads || machine.threads > 2 ||
-	    machine.groups > machine.cores || machine.chance > 1)
+	    machine.groups > machine.cores || machine.policy >= CT_POLICIES)
 		return refuse("time=%s: no such machine", value);
 	ct_shake();
 	ct_timing = true;

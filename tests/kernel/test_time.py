@@ -297,7 +297,7 @@ def test_every_cpu_count_variant_and_seed_is_a_boot(monkeypatch: pytest.MonkeyPa
     seen: list[tuple[str, int, int, float]] = []
 
     def booted(_kernel: object, variant: Variant, run: GuestRun, *where: object) -> list[Timed]:
-        box, cpus, seed, price, window, _ = where
+        box, cpus, seed, price, window, *_ = where
         assert box == machines.get("1x24")
         assert price == prices.costs(box)
         assert run.args["ops"] == "7"
@@ -390,7 +390,7 @@ def test_what_is_not_drawn_costs_what_the_machine_says() -> None:
     fields = [int(each) for each in prices.settings(BOX, 7).split("+")]
     assert fields[:4] == [290, 6000, 40000, 7500]
     assert fields[9] == 100, "a tenth of a way, in thousandths"
-    assert fields[10:14] == [prices.CHANCE, 0, 0, 1500]
+    assert fields[10:14] == [prices.POLICIES["chance"], 0, 0, 1500]
     assert fields[14:] == [2, 20, 1, 2, 1, 7]
     early = prices.settings(BOX, 7, prices.costs(BOX, {"ahead": 50.0}))
     assert early.split("+")[12] == "50000"
@@ -548,6 +548,7 @@ def test_a_release_s_kernel_is_of_its_source(
         (["--run", "gone"], "no run 'gone'"),
         (["--set", "ops"], "not like"),
         (["--set", "procs=9", "--cpus", "4,16"], "9 processes on 4 CPUs"),
+        (["--policy", "nearest"], "invalid choice: 'nearest'"),
         (["--clock", "host"], "invalid choice: 'host'"),
         (["--instruction", "0"], "--instruction: give"),
         (["--ahead", "nan"], "--ahead nan"),

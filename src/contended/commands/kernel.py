@@ -26,6 +26,7 @@ from contended.kernel import (
     inside,
     ktap,
     observe,
+    prices,
     qemu,
     releases,
     run,
@@ -100,6 +101,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--instruction", type=commandline.between, metavar="NS,NS", help=one)
     early = "how long before its instruction a load may begin; default: 0, or drawn"
     add("--ahead", type=float, metavar="NS", help=early)
+    who = "who is next for a line, as in the simulators; default: chance"
+    add("--policy", choices=prices.POLICIES, default="chance", help=who)
     whose = "guest: for what sleeps, and for more processes than CPUs; default: region"
     add("--clock", dest="kept", choices=clock.CLOCKS, default="region", help=whose)
     add("--json", type=Path, metavar="FILE|-", help="write the results as JSON")
@@ -279,7 +282,7 @@ def _time(args: argparse.Namespace) -> None:
     if args.plot is not None:
         canvas.format_of(args.plot)
     chosen = options(
-        args, "machine", "cpus", "run", "seeds", "drawn", "instruction", "ahead", "kept"
+        args, "machine", "cpus", "run", "seeds", "drawn", "instruction", "ahead", "kept", "policy"
     )
     asked = {"wanted": args.variants, "names": args.releases}
     asked |= {"window_ns": args.window, "source_path": args.source}

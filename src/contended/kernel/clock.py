@@ -27,6 +27,7 @@ from contended.profile import plugin
 from contended.profile.coherence import Profile
 from contended.show.table import columns
 from contended.simulate import machines
+from contended.simulate.caches import Policy
 from contended.simulate.machines import MachineModel
 
 MACHINE = "2x20-smt"
@@ -64,6 +65,7 @@ class Timed:
     seed: int
     window_ns: float
     clock: Clock
+    policy: Policy = "chance"  # who is next for a line
     costs: Mapping[str, float]  # nanoseconds, but parts for `request` and `take`, times for `smt`
     ops: int
     rates: tuple[float, ...]  # operations a second of each worker, while all of them work
@@ -127,9 +129,10 @@ class Times:
             )
         first = self.found[0]
         box = machines.get(first.machine)
+        who = "" if first.policy == "chance" else f", {first.policy}: who is next for a line"
         head = (
             f"{self.slug}, {self.run}, in virtual time on {box.title}; windows of "
-            f"{first.window_ns:g} ns, the {first.clock}'s clock. waits and lines: of an "
+            f"{first.window_ns:g} ns, the {first.clock}'s clock{who}. waits and lines: of an "
             "operation.\n"
         )
         if any(t.costs != first.costs for t in self.found):
@@ -170,6 +173,7 @@ def time(
     instruction: tuple[float, float] | None = None,
     ahead: float | None = None,
     kept: Clock = "region",
+    policy: Policy = "chance",
     source_path: Path | None = None,
     progress: Progress | None = None,
 ) -> Times:
@@ -182,11 +186,11 @@ def time(
     boot for each seed, with the machine's costs or, if they are `drawn`, with others for each seed,
     the same for all variants. What an `instruction` takes, least and most nanoseconds, can be that
     with which one process is as fast as a published one, and how many nanoseconds `ahead` of its
-    instruction a load may begin. With the clock `kept` by the guest there may be more processes
-    than CPUs, and sleep is in that time. More CPUs than a run's kernels know are those of
-    configuration `many`. Raises UsageError for more than these, or the machine, have, an unknown
-    machine, a window that is none, for processes without a CPU on the region's clock, and for what
-    the case lacks.
+    instruction a load may begin; and who is next for a line, another `policy` of `prices.POLICIES`
+    than chance. With the clock `kept` by the guest there may be more processes than CPUs, and sleep
+    is in that time. More CPUs than a run's kernels know are those of configuration `many`. Raises
+    UsageError for more than these, or the machine, have, an unknown machine, a window that is none,
+    for processes without a CPU on the region's clock, and for what the case lacks.
     """
     case, box = variants.load(slug), machines.get(machine)
     check_range("--seeds", seeds, 1, 100)
@@ -219,7 +223,7 @@ def time(
         kernel = build.build(variant, fits.config, tree, progress)
         if progress:
             progress(f"time {variant.name} on {n} CPUs", at, len(plan))
-        found += _met(kernel, variant, fits, box, n, seed, price, window_ns, kept)
+        found += _met(kernel, variant, fits, box, n, seed, price, window_ns, kept, policy)
     order = [variant.name for variant, _ in chosen]
     found.sort(key=lambda t: (order.index(t.variant), t.label, t.cpus, t.seed))
     return Times(slug, how.name, how.args, tuple(found))
@@ -269,6 +273,7 @@ def _timed(
     price: Mapping[str, float],
     window_ns: float,
     kept: Clock = "region",
+    policy: Policy = "chance",
 ) -> list[Timed]:
     seen = c2c.profile_kernel(
         kernel,
@@ -276,7 +281,7 @@ def _timed(
         run,
         vcpus=cpus,
         quantum=round(window_ns * 1000),
-        time=prices.settings(box, seed, price, int(kept == "region"), cpus),
+        time=prices.settings(box, seed, price, int(kept == "region"), cpus, policy),
         lines=LINES,
         guest=kept == "guest",
         deadline_s=DEADLINE_S,
@@ -287,6 +292,7 @@ def _timed(
         "seed": seed,
         "window_ns": window_ns,
         "clock": kept,
+        "policy": policy,
     }
     return [_measured(*each, costs=price, **place) for each in seen]
 

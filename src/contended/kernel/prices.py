@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from contended.simulate.caches import Policy
 from contended.simulate.draws import latin, priced
 from contended.simulate.machines import MachineModel, Parameter
 from contended.simulate.workload import SMT
@@ -22,7 +23,8 @@ INSTRUCTION = (
 """Nanoseconds for one, over the thousands of a system call."""
 DISTRIBUTION = (0.171, 0.203)
 """The same on a kernel that executes more of them for a call, as the two calls' processes did."""
-CHANCE = 1  #: Who is next for a line is a matter of chance, not of who asked first.
+POLICIES: dict[Policy, int] = {"fifo": 0, "chance": 1, "grouped": 2}
+"""Who is next for a line, as in `caches.simulate`, by the plugin's number; "chance" by default."""
 TURBO = (
     1.0,
     Parameter("cited", "zhu2022frequency; none, where the firmware keeps clocks as they are", 0, 1),
@@ -114,15 +116,16 @@ def settings(
     at: Mapping[str, float] | None = None,
     first: int = 1,
     cpus: int = 1,
+    policy: Policy = "chance",
 ) -> str:
     """The plugin's `time=`: costs in picoseconds and thousandths, by default the machine's own.
 
     The guest's CPU `first` is the machine's first: those before it are beside the machine. So many
-    CPUs work.
+    CPUs work. The `policy` is one of `POLICIES`.
     """
     c = busy(box, at or costs(box), cpus)
     ps = [round(1000 * c[name]) for name in ("instruction", *_OF_MACHINES)]
     own = round(1000 * c["ahead"]), round(1000 * c["smt"])
-    fields = [*ps, CHANCE, round(c["take"]), *own]
+    fields = [*ps, POLICIES[policy], round(c["take"]), *own]
     shape = box.sockets, box.cores, box.groups, box.threads
     return "+".join(map(str, [*fields, *shape, first, seed]))
