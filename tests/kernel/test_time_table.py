@@ -117,6 +117,35 @@ def test_the_page_says_what_crossing_costs(page: str) -> None:
         assert ours == pytest.approx(PUBLISHED["fstat", variant][4] / 1e6, rel=0.1)
 
 
+def test_the_page_says_what_one_request_of_a_socket_at_a_time_would_make(page: str) -> None:
+    """It explains some points of the table, and neither the others nor another report's opens."""
+    made = {
+        (run, variant, n): next(
+            iter(timed.record("will-it-scale", kept).rates(variant, n).values())
+        )
+        for run in ("fstat", "open")
+        for kept in (f"time-grouped-{run}",)
+        for variant in ("no-pause", "pause")
+        for n in (48, 96)
+    }
+    said = {key: [f"{made[*key, n] / 1e6:.2f}" for n in (48, 96)] for key in PUBLISHED}
+    flat = " ".join(page.split())
+    assert "{} and {} M/s without the pause by 48 and 96".format(*said["fstat", "no-pause"]) in flat
+    assert "{} and {} with it (1.70".format(*said["fstat", "pause"]) in flat
+    assert "would ({} and {}, published 0.85".format(*said["open", "pause"]) in flat
+    assert "than they are: {} and {} (1.47".format(*said["open", "no-pause"]) in flat
+    off = {key: made[*key, 48] / PUBLISHED[key][4] for key in PUBLISHED}
+    assert off.pop(("open", "no-pause")) > 1.5
+    assert all(0.9 < each < 1.1 for each in off.values())
+    path = tree.home() / "results" / "open-creat-unlazy" / "time-policies.json"
+    took = {
+        row["policy"]: 64e6 / row["per_second"] for row in json.loads(path.read_text())["results"]
+    }
+    assert f"so they would take {took['grouped']:.0f}, and with chance {took['chance']:.0f}" in flat
+    assert took["grouped"] < 0.75 * 50
+    assert took["chance"] < 1.25 * 55
+
+
 def test_the_page_says_who_waits_for_the_label(page: str) -> None:
     """Of processes with a file of their own each, in parts of an operation."""
     path = tree.home() / "results" / "will-it-scale" / "time-own.json"

@@ -13,7 +13,7 @@ import pytest
 from contended import cases, records, register, stats
 from contended.cases import umount_grace_period
 from contended.cases.dentry_false_sharing import LOOKUPS
-from contended.cases.lockref_degrade import HANDLES, OPENS, STATS, crossover
+from contended.cases.lockref_degrade import HANDLES, LOOKS, OPENS, STATS, crossover
 from contended.cases.open_creat_unlazy import LOOP
 from contended.cases.overlay_creds import CHECKS
 from contended.errors import UsageError
@@ -73,6 +73,22 @@ def test_lockref_falls_and_stays_down_unless_one_waits() -> None:
     assert before["calm"].ops_per_s > 2.5 * before["after"].ops_per_s
     assert after["after"].counts["slow"] == 0
     assert after["after"].ops_per_s > 0.95 * before["calm"].ops_per_s
+
+
+def test_who_looks_less_long_than_a_holder_stays_looks_in_vain_and_queues() -> None:
+    """As guzik2024postmortem has it with 60: 700 are worse than 100, and a thousand are enough."""
+    after = {}
+    for looks in (100, 700, 1000):
+        variant = "after" if looks == LOOKS else f"spin-{looks}"
+        short, long = (
+            STATS.run(variant, "2x48-smt", 60, work={"holder": ns})["after"] for ns in (50, 20_000)
+        )
+        assert not short.counts["slow"], "nobody stays for as long as they look"
+        after[looks] = long
+    assert after[100].counts["slow"] > 0.9 * after[100].counts["ops"]
+    assert not after[1000].counts["slow"]
+    assert 0.6 < after[700].ops_per_s / after[100].ops_per_s < 0.9
+    assert after[1000].ops_per_s > 7 * after[100].ops_per_s
 
 
 def test_waiting_helps_at_24_and_hurts_at_192() -> None:
