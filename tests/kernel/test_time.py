@@ -446,6 +446,22 @@ def test_each_boot_has_the_clocks_of_its_cpus(monkeypatch: pytest.MonkeyPatch) -
     assert asked[2] != asked[20]
 
 
+def test_a_boot_of_many_cpus_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy host one of 192 took more than a quarter of an hour, and all before it was lost."""
+    allowed: dict[int, float] = {}
+
+    def profiled(*_: object, vcpus: int, deadline_s: float, **__: object) -> list[object]:
+        allowed[vcpus] = deadline_s
+        return []
+
+    monkeypatch.setattr(c2c, "profile_kernel", profiled)
+    for n in (2, 80, 192):
+        box = machines.get("2x48-smt")
+        clock._timed(None, BEFORE, GuestRun("x", "stat"), box, n, 1, prices.costs(box), 200.0)  # type: ignore[arg-type]
+    assert allowed[2] == clock.DEADLINE_S < allowed[80]
+    assert allowed[192] == 3 * clock.DEADLINE_S
+
+
 @pytest.mark.parametrize(("late", "boots"), [(0, 1), (1, 2), (9, clock.TRIES)])
 def test_a_boot_whose_processes_never_met_is_made_again(
     monkeypatch: pytest.MonkeyPatch, late: int, boots: int

@@ -33,7 +33,8 @@ from contended.simulate.machines import MachineModel
 MACHINE = "2x20-smt"
 CPUS = (1, 4, 16)
 WINDOW_NS = 200.0
-DEADLINE_S = 900.0
+DEADLINE_S = 900.0  # of a boot; longer in proportion with more CPUs than `FEW`, on a busy host
+FEW = 64
 Clock = Literal["region", "guest"]
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 """What keeps time. Beside the region's clock timers and sleep follow the host's; with the guest's
@@ -284,7 +285,7 @@ def _timed(
         time=prices.settings(box, seed, price, int(kept == "region"), cpus, policy),
         lines=LINES,
         guest=kept == "guest",
-        deadline_s=DEADLINE_S,
+        deadline_s=DEADLINE_S * max(1.0, cpus / FEW),
     )
     place: dict[str, Any] = {
         "machine": box.name,
