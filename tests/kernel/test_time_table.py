@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from contended import tree
+from contended import stats, tree
 from contended.cases import lockref_pause, timed
 
 # Linux f5fe24ef17b5: operations a second by number of processes, with the pause and without
@@ -196,3 +196,28 @@ def test_one_process_of_the_drawn_table_is_as_fast_as_the_published_one() -> Non
             rates = kept.rates(variant, 1).values()
             assert len(rates) == 30
             assert all(0.98 * least < rate < 1.02 * most for rate in rates)
+
+
+def test_the_page_says_what_is_left_behind_who_stays(page: str) -> None:
+    """And behind a listing's own few instructions; the published rates are of a queue."""
+    left: dict[str, list[float]] = {}
+    for kept, variant in (
+        ("stay-100", "moved-stay"),
+        ("stay-700", "moved-stay"),
+        ("looks-700", "moved-patience"),
+    ):
+        boots = timed.record("lockref-degrade", f"time-{kept}").of(variant, 60, "perturbed")
+        queues = [timed.queueing(boot) for boot in boots.values()]
+        assert all(queues) if variant == "moved-stay" else not any(queues)
+        left[kept] = [boot["per_second"] / 1e6 for boot in boots.values()]
+    said = {kept: f"{min(each):.2f} to {max(each):.2f}" for kept, each in left.items()}
+    assert f"A hundred looks leave {said['stay-100']} M/s" in page
+    assert f"and seven hundred {said['stay-700']}. With" in page
+    short = left["looks-700"]
+    assert f"had left none, and {min(short):.1f} to {max(short):.1f} M/s" in page
+    medians = {kept: stats.median(each) for kept, each in left.items()}
+    assert 1.05 < medians["stay-100"] / medians["stay-700"] < 1.5, "to look in vain costs more"
+    most = timed.record("lockref-degrade", "time-stay-1000").of("moved-stay", 60, "perturbed")
+    calm = sum(not timed.queueing(boot) for boot in most.values())
+    assert (calm, len(most)) == (5, 10)
+    assert "A thousand leave no queue in five of ten boots" in page
