@@ -212,7 +212,7 @@ def test_the_page_says_what_is_left_behind_who_stays(page: str) -> None:
         left[kept] = [boot["per_second"] / 1e6 for boot in boots.values()]
     said = {kept: f"{min(each):.2f} to {max(each):.2f}" for kept, each in left.items()}
     assert f"A hundred looks leave {said['stay-100']} M/s" in page
-    assert f"and seven hundred {said['stay-700']}. With" in page
+    assert f"and seven hundred {said['stay-700']}. A thousand" in page
     short = left["looks-700"]
     assert f"had left none, and {min(short):.1f} to {max(short):.1f} M/s" in page
     medians = {kept: stats.median(each) for kept, each in left.items()}
