@@ -25,7 +25,7 @@ _SAID = {
     8: " That open without the pause is too fast is not explained.",
     48: " fstat is too slow because lines cross sockets too often: where that costs no more than a "
     "neighbour's way it is as fast as published. Why they cross more seldom is not known; that "
-    "each socket asks once at a time would explain fstat, but not open without the pause, and "
+    "each socket asks once at a time would explain fstat here, not open without the pause, and "
     "contradicts chapter 4's seconds.",
 }
 """Of some sizes: what is known of the misses; docs/coherence.md has the experiments."""
