@@ -330,6 +330,7 @@ def test_opening_files_moves_the_root_dentrys_lockref(
 
 
 @pytest.mark.check
+@pytest.mark.usefixtures("kernel")  # skips where there is no source
 def test_a_distribution_s_kernel_does_more_in_an_open(profiled: dict[str, Profiles]) -> None:
     """It asks a security module, and counts whose memory the open file is: the guest's group's."""
     asked = ("apparmor_file_open", "obj_cgroup_charge")
