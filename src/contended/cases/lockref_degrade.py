@@ -352,7 +352,7 @@ STUDY = Study(
             ),
             note="The harm of waiting grows with the number of those who look at one line. The "
             "simulation has it end the gain, and not go below; the kernel in virtual time has it "
-            "hurt in some draws.",
+            "hurt in most draws, and in one of them far more than published.",
         ),
         "spin-700-of-1000": Evidence(
             userspace=(
