@@ -374,18 +374,6 @@ static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
 		ct_arbitrate();
 }
 
-static void on_awake(qemu_plugin_id_t id, unsigned int vcpu)
-{
-	(void)id;
-	ct_awake(&pacers[vcpu]);
-}
-
-static void on_sysret(qemu_plugin_id_t id, unsigned int vcpu, int64_t number, int64_t result)
-{
-	(void)number, (void)result;
-	on_awake(id, vcpu);
-}
-
 static void on_syscall(qemu_plugin_id_t id, unsigned int vcpu, int64_t number, uint64_t a1,
 		       uint64_t a2, uint64_t a3, uint64_t a4, uint64_t a5, uint64_t a6,
 		       uint64_t a7, uint64_t a8)
@@ -406,8 +394,6 @@ static void on_new_vcpu(qemu_plugin_id_t id, unsigned int vcpu)
 	}
 	while (n <= vcpu && !atomic_compare_exchange_weak(&pace.pacers, &n, vcpu + 1))
 		;
-	if (!options.system) /* a machine's CPUs sleep until they are told to start */
-		atomic_store(&pacers[vcpu].awake, true);
 }
 
 /* --- what runs when QEMU translates --- */
@@ -581,10 +567,8 @@ static void register_callbacks(void)
 	qemu_plugin_register_vcpu_init_cb(plugin_id, on_new_vcpu);
 	if (options.system) {
 		qemu_plugin_register_vcpu_idle_cb(plugin_id, on_idle);
-		qemu_plugin_register_vcpu_resume_cb(plugin_id, on_awake);
 	} else {
 		qemu_plugin_register_vcpu_syscall_cb(plugin_id, on_syscall);
-		qemu_plugin_register_vcpu_syscall_ret_cb(plugin_id, on_sysret);
 		qemu_plugin_register_vcpu_exit_cb(plugin_id, on_idle);
 	}
 	qemu_plugin_register_atexit_cb(plugin_id, at_exit, NULL);

@@ -11,8 +11,10 @@
  *
  * A vCPU that halts leaves, and so does a thread in a system call; whoever
  * executes a block is in again, at the start of the current window. When a
- * region begins all are in that do not sleep then: a host that is busy may
- * have none of them run for milliseconds, in which who began would be through.
+ * region begins all are in whose threads run or want to: a host that is busy
+ * may have none of them run for milliseconds, in which who began would be
+ * through. The host says that, and not QEMU's callback for a vCPU that resumes:
+ * it may come while qemu_plugin_reset() frees it.
  *
  * A waiter counts as running for QEMU, so when somebody asks QEMU to stop all
  * vCPUs (an exclusive section), both would wait for each other. A waiter that
@@ -41,7 +43,6 @@
 struct ct_pacer {
 	_Alignas(128) _Atomic uint64_t done; /* instructions in this region */
 	_Atomic bool running;
-	_Atomic bool awake; /* outside of a region as well */
 	_Atomic bool asks; /* waits for a line, see clock.h: not to be waited for */
 	_Atomic int thread; /* the host's id of it */
 	uint64_t waits, escapes;
@@ -184,18 +185,11 @@ static inline void ct_wait_for_others(struct ct_pace *pace, struct ct_pacer *me)
 	}
 }
 
-/* Its host thread does not sleep any more, for the guest; it calls this itself. */
-static inline void ct_awake(struct ct_pacer *me)
-{
-	atomic_store(&me->thread, (int)syscall(SYS_gettid));
-	atomic_store(&me->awake, true);
-}
-
 static inline void ct_leave(struct ct_pace *pace, struct ct_pacer *me)
 {
 	uint64_t lag;
 
-	atomic_store(&me->awake, false);
+	atomic_store(&me->thread, (int)syscall(SYS_gettid));
 	atomic_store(&me->running, false);
 	if (atomic_load(&pace->on) && pace->quantum)
 		ct_next_window(pace, &lag);
@@ -229,7 +223,8 @@ static inline void ct_pace_begin(struct ct_pace *pace)
 {
 	for (uint32_t i = 0; i < atomic_load(&pace->pacers); i++) {
 		atomic_store(&pace->pacer[i].done, 0);
-		atomic_store(&pace->pacer[i].running, atomic_load(&pace->pacer[i].awake));
+		atomic_store(&pace->pacer[i].running,
+			     ct_thread_state(atomic_load(&pace->pacer[i].thread)) == 'R');
 		pace->pacer[i].waits = pace->pacer[i].escapes = 0;
 	}
 	atomic_store(&pace->limit, pace->quantum);

@@ -9,7 +9,6 @@
  *       halves CPU PC ADDRESS   the same, seen as a load and a store
  *       block CPU PC N          N instructions that touch no memory
  *       idle CPU                the vCPU halts
- *       wake CPU                it halts no more, but comes to no block
  *       iret CPU PC             it returns from an interrupt
  *       crash CPU               writes where nothing is
  *       nap CPU                 20 ms; prints how long it was, in nanoseconds, by
@@ -61,9 +60,8 @@ struct qemu_plugin_hwaddr {
 };
 
 static qemu_plugin_vcpu_tb_trans_cb_t translate_cb;
-static qemu_plugin_vcpu_simple_cb_t idle_cb, resume_cb, init_cb, exit_cb;
+static qemu_plugin_vcpu_simple_cb_t idle_cb, init_cb, exit_cb;
 static qemu_plugin_vcpu_syscall_cb_t syscall_cb;
-static qemu_plugin_vcpu_syscall_ret_cb_t syscall_ret_cb;
 static qemu_plugin_udata_cb_t atexit_cb;
 static qemu_plugin_simple_cb_t reset_cb;
 static _Thread_local struct qemu_plugin_hwaddr where;
@@ -78,9 +76,7 @@ static _Thread_local struct qemu_plugin_hwaddr where;
 REGISTER(vcpu_init, qemu_plugin_vcpu_simple_cb_t) init_cb = cb; }
 REGISTER(vcpu_exit, qemu_plugin_vcpu_simple_cb_t) exit_cb = cb; }
 REGISTER(vcpu_idle, qemu_plugin_vcpu_simple_cb_t) idle_cb = cb; }
-REGISTER(vcpu_resume, qemu_plugin_vcpu_simple_cb_t) resume_cb = cb; }
 REGISTER(vcpu_syscall, qemu_plugin_vcpu_syscall_cb_t) syscall_cb = cb; }
-REGISTER(vcpu_syscall_ret, qemu_plugin_vcpu_syscall_ret_cb_t) syscall_ret_cb = cb; }
 REGISTER(vcpu_tb_trans, qemu_plugin_vcpu_tb_trans_cb_t) translate_cb = cb; }
 
 void qemu_plugin_register_atexit_cb(qemu_plugin_id_t id, qemu_plugin_udata_cb_t cb, void *data)
@@ -353,8 +349,6 @@ static int play(void)
 			*nowhere = 0;
 		} else if (!strcmp(word, "idle")) {
 			idle_cb(1, vcpu);
-		} else if (!strcmp(word, "wake")) {
-			resume_cb(1, vcpu);
 		} else if (!strcmp(word, "doze")) {
 			if (doze(vcpu))
 				return 2;

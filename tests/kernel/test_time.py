@@ -53,7 +53,7 @@ def timed(
 @pytest.mark.check
 @pytest.mark.usefixtures("no_vm_left")
 def test_own_lines_scale_and_cost_nothing(kernel: Kernel) -> None:
-    few, many = (timed(kernel, "c2c-validate", n, kind="padded", ops="4000") for n in (2, 16))
+    few, many = (timed(kernel, "c2c-validate", n, kind="padded", ops="20000") for n in (2, 16))
     # the median: a page fault is long beside three instructions
     assert stats.median(many.rates) == pytest.approx(stats.median(few.rates), rel=0.1)
     for found in (few, many):

@@ -490,9 +490,9 @@ _BOTH_SLEEP = "begin 0\nblock 0 500 4\nblock 1 500 4\ndoze 0\ndoze 1\n"
     ("events", "found", "ns"),
     [
         (_BOTH_SLEEP, 0, 3_000_000),
-        ("begin 0\nblock 0 500 4\ndoze 0\n", 0, 3_000_000),
+        ("doze 1\nbegin 0\nblock 0 500 4\ndoze 0\n", 0, 3_000_000),
         # the host has let nobody run who was woken, before the region or in it
-        ("wake 1\nbegin 0\nblock 0 500 4\ndoze 0\n", 0, 0),
+        ("doze 1\nstir 1\nbegin 0\nblock 0 500 4\ndoze 0\n", 0, 0),
         (_BOTH_SLEEP + "stir 1\n", 0, 0),
         ("begin 0\nblock 0 500 4\nblock 1 500 4\ndoze 0\n", 0, 0),
         # another timer was set meanwhile: the main loop has to look again
