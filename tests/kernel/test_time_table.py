@@ -221,3 +221,18 @@ def test_the_page_says_what_is_left_behind_who_stays(page: str) -> None:
     calm = sum(not timed.queueing(boot) for boot in most.values())
     assert (calm, len(most)) == (5, 10)
     assert "A thousand leave no queue in five of ten boots" in page
+
+
+def test_the_page_says_what_192_workers_make(page: str) -> None:
+    record = timed.record("lockref-degrade", "time-192")
+    alone, looking, once = (
+        record.rates(variant, 192) for variant in ("before", "spin-100", "patience")
+    )
+    flat = " ".join(page.split())
+    worth = sorted(once[seed] / alone[seed] for seed in alone)
+    assert f"is worth {worth[0]:.2f} to {worth[-1]:.2f} times there" in flat
+    least, most = min(alone.values()) / 1e3, max(alone.values()) / 1e3
+    assert f"it is {least:.0f} to {most:.0f} thousand operations a second" in flat
+    odd, *others = sorted(looking[seed] / alone[seed] for seed in alone)
+    said = f"are worth {others[0]:.2f} to {others[-1]:.2f} times, and in one boot {odd:.2f}"
+    assert said in flat
