@@ -23,12 +23,14 @@ from contended.kernel import (
     fuzz,
     guest,
     history,
+    observe,
     qemu,
     releases,
     run,
     selftests,
     source,
     variants,
+    vm,
 )
 from contended.kernel.source import KernelSource
 from contended.kernel.variants import GuestRun, KernelCase
@@ -161,6 +163,30 @@ def test_the_kernels_own_tests_see_the_root_that_a_wrong_patch_loses(
         "resolve_test",
         "resolve_test: [in_root] O_CREAT of tricky symlink outside root gives path 'newfile3'",
     }
+
+
+def test_what_a_command_says_is_not_mixed_with_the_kernels_log(
+    origin: KernelSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where this host is slow to read it waits in the guest, and the next command has begun."""
+    try:
+        guest.find_busybox()
+    except ContendedError as error:
+        pytest.skip(str(error))
+    at_once = vm.VirtualMachine._pump
+
+    def slowly(machine: vm.VirtualMachine, seconds: float) -> None:
+        time.sleep(0.03)
+        at_once(machine, seconds)
+
+    monkeypatch.setattr(vm.VirtualMachine, "_pump", slowly)
+    plain = replace(variants.pick("open-creat-unlazy/before"), patches=())
+    kernel = build.build(plain, "base", origin)
+    asked = ["yes said | head -n 600", "echo '<1>a warning' >/dev/kmsg"] * 5
+    said, report = observe.look(kernel, asked, [], vcpus=1, deadline_s=run.DEADLINE_S["base"])
+    assert report.console.count("a warning\n") == 5
+    for one in said[::2]:
+        assert one.text == "said\n" * 600
 
 
 @pytest.mark.parametrize(

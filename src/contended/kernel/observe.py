@@ -46,11 +46,12 @@ _COMMAND = """\
 cat >/tmp/command <<'=== command'
 {command}
 === command
-echo "=== begin"
 sh /tmp/command >/tmp/said 2>&1  # and no terminal, on which some print in colours
 status=$?
+echo "=== begin"
 cat /tmp/said
 echo "=== end $status"
+stty icanon  # as it is, but waits until that is out: the kernel's log would be mixed into it
 """
 
 
