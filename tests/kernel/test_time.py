@@ -358,7 +358,9 @@ def test_a_seed_s_costs_are_drawn_once_for_all_variants_and_sizes(
     assert len(set(early[:8])) == 8
     others = [{**price, "instruction": 0.0, "ahead": 0.0} for price in (*drawn, *told)]
     assert others[:8] == others[8:], "what one process tells changes nothing else"
+    assert sorted(price["grouped"] for price in drawn) == [0] * 4 + [1] * 4
     unknown = prices.draws(machines.get("1x24"), 8)
+    assert {price["grouped"] for price in unknown} == {0}, "there is no other group"
     assert sorted(price["take"] for price in unknown) == [0] * 4 + [1] * 4
     assert 224 < max(price["ahead"] / price["instruction"] for price in unknown) <= 336
     in_order = prices.draws(machines.get("1x24"), 8, at={"ahead": 0.0})
@@ -399,6 +401,10 @@ def test_what_is_not_drawn_costs_what_the_machine_says() -> None:
     assert fields[9] == 100, "a tenth of a way, in thousandths"
     assert fields[10:14] == [prices.POLICIES["chance"], 0, 0, 1500]
     assert fields[14:] == [2, 20, 1, 2, 1, 7]
+    apart = prices.costs(BOX, {"grouped": 0.9})
+    for asked, policy in (("chance", "grouped"), ("grouped", "grouped"), ("fifo", "fifo")):
+        told = prices.settings(BOX, 7, apart, policy=asked)  # type: ignore[arg-type]
+        assert told.split("+")[10] == str(prices.POLICIES[policy])  # type: ignore[index]
     early = prices.settings(BOX, 7, prices.costs(BOX, {"ahead": 50.0}))
     assert early.split("+")[12] == "50000"
 
@@ -416,7 +422,7 @@ def test_cores_are_slower_when_many_are_busy() -> None:
         assert found[name] == pytest.approx(price[name] * (1 + longer))
     for name in ("near", "cross", "far", "fill", "share"):
         assert found[name] == pytest.approx(price[name] * (1 + 0.2 * longer))
-    for name in ("request", "smt", "take"):
+    for name in ("request", "smt", "take", "grouped"):
         assert found[name] == price[name], "parts and choices, not times"
     assert prices.busy(BOX, price, 2) == price
     assert prices.busy(BOX, {**price, "turbo": 0.0}, 20) == {**price, "turbo": 0.0}

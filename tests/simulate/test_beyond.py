@@ -292,7 +292,7 @@ def test_every_cited_source_is_in_the_references(root: Path) -> None:
     found = [grace.PARAMETERS["wait_ticks"]]
     for name in machines.names():
         box = machines.get(name)
-        found += [*box.parameters.values(), box.take, box.early]
+        found += [*box.parameters.values(), box.take, box.early, box.grouped]
     for each in cases.workloads().values():
         found += [w.where for w in each.works.values()] if isinstance(each, Scenario) else []
     keys = {re.split(r"\W", each.source)[0] for each in found if each.basis == "cited"}

@@ -34,7 +34,7 @@ def _machines() -> _Rows:
     return rows
 
 
-_PLAIN = ("request", "take", "early")  # no times
+_PLAIN = ("request", "take", "early", "grouped")  # no times
 
 
 def _costs() -> _Rows:
@@ -44,7 +44,8 @@ def _costs() -> _Rows:
         found: dict[tuple[Parameter, float], list[str]] = {}
         for machine in _shown():
             box = machines.get(machine)
-            where = {**box.parameters, "take": box.take, "early": box.early}[name]
+            choices = {"take": box.take, "early": box.early, "grouped": box.grouped}
+            where = {**box.parameters, **choices}[name]
             key = where, getattr(box.costs, name, where.low)
             found.setdefault(key, []).append(f"`{machine}`")
         for (where, value), named in found.items():

@@ -34,6 +34,7 @@ WORDS = {
     "turbo": "how far clocks fall",
     "clocked": "how much of a way is of a core's clock",
     "take": "whether a load takes its line",
+    "grouped": "how many requests for a line another group sends",
     "ahead": "how early a load begins",
 }
 

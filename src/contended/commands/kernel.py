@@ -101,7 +101,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--instruction", type=commandline.between, metavar="NS,NS", help=one)
     early = "how long before its instruction a load may begin; default: 0, or drawn"
     add("--ahead", type=float, metavar="NS", help=early)
-    who = "who is next for a line, as in the simulators; default: chance"
+    who = "who is next for a line, as in the simulators; default: chance, or drawn with --drawn"
     add("--policy", choices=prices.POLICIES, default="chance", help=who)
     whose = "guest: for what sleeps, and for more processes than CPUs; default: region"
     add("--clock", dest="kept", choices=clock.CLOCKS, default="region", help=whose)

@@ -67,7 +67,7 @@ class Timed:
     window_ns: float
     clock: Clock
     policy: Policy = "chance"  # who is next for a line
-    costs: Mapping[str, float]  # nanoseconds, but parts for `request` and `take`, times for `smt`
+    costs: Mapping[str, float]  # nanoseconds, but parts and choices, and times for `smt`
     ops: int
     rates: tuple[float, ...]  # operations a second of each worker, while all of them work
     ns: float  # from the region's begin to its last operation

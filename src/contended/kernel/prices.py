@@ -70,6 +70,7 @@ def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[s
         **{name: prices[name] for name in _OF_MACHINES},
         **own,
         "take": float(round(drawn.get("take", 0.0))),
+        "grouped": float(round(drawn.get("grouped", 0.0))),
         "ahead": drawn.get("ahead", drawn.get("early", box.early.low) * own["instruction"]),
     }
 
@@ -96,7 +97,7 @@ def draws(
     """
     ranges = {name: box.parameters[name] for name in _OF_MACHINES}
     ranges |= {name: where for name, (_, where) in _own(box).items()}
-    ranges |= {"take": box.take, "early": box.early}
+    ranges |= {"take": box.take, "early": box.early, "grouped": box.grouped}
     ends = {name: (each.low, each.high) for name, each in ranges.items()}
     drawn = latin({**ends, "instruction": instruction or ends["instruction"]}, boots)
     return [costs(box, {**each, **(at or {})}) for each in drawn]
@@ -121,9 +122,11 @@ def settings(
     """The plugin's `time=`: costs in picoseconds and thousandths, by default the machine's own.
 
     The guest's CPU `first` is the machine's first: those before it are beside the machine. So many
-    CPUs work. The `policy` is one of `POLICIES`.
+    CPUs work. The `policy` is one of `POLICIES`; "chance" is of what the costs say is `grouped`.
     """
     c = busy(box, at or costs(box), cpus)
+    if policy == "chance" and c["grouped"]:
+        policy = "grouped"
     ps = [round(1000 * c[name]) for name in ("instruction", *_OF_MACHINES)]
     own = round(1000 * c["ahead"]), round(1000 * c["smt"])
     fields = [*ps, POLICIES[policy], round(c["take"]), *own]

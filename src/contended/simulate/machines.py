@@ -63,6 +63,14 @@ class MachineModel:
     then, since its clock falls. Virtual time minds it. Nothing: it is not known."""
 
     @property
+    def grouped(self) -> Parameter:
+        """Whether each group sends one request at a time for a line that another has (1), or all.
+
+        All of them (0) is what is taken for granted here; virtual time draws it.
+        """
+        return _ONE_AT_A_TIME if self.sockets * self.groups > 1 else _NO_OTHER_GROUP
+
+    @property
     def cpus(self) -> int:
         """How many CPUs Linux sees."""
         return self.sockets * self.cores * self.threads
@@ -144,6 +152,8 @@ _LEFT = Parameter(
 _LEFT_BY_MILAN = Parameter(
     "cited", f"tarreau2021atomic: {_TWICE}, between groups of such a processor", 0.0, 0.0
 )
+_ONE_AT_A_TIME = Parameter("assumed", "crowds that others measured fit neither better", 0.0, 1.0)
+_NO_OTHER_GROUP = Parameter("assumed", "there is one group", 0.0, 0.0)
 _EARLY = Parameter("cited", "llvm2017skylake", 0.0, 224.0)
 _EARLY_BY_MILAN = Parameter("cited", "llvm2021znver", 0.0, 256.0)
 _MORE_UNDER_WAY = Parameter(
