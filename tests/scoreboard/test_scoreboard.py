@@ -129,6 +129,10 @@ def test_a_guess_is_judged_by_the_same_rule_and_tallied(entries: tuple[Entry, ..
     text = board.summary(entries)
     assert f"Of the {rows} that a naive guess can be made of, held: ours {ours}, " in text
     assert f"the guess {naive}; within a quarter" in text
+    every = [row for entry in entries for row in entry.rows]
+    apart = [row for row in every if row.told == "held, between two groups"]
+    assert f" {len(apart)} of those that held lie between two groups" in text
+    assert apart == [row for row in every if row.between and row.verdict == "held"]
     first = guessed[0]
     assert first.naive
     held = replace(first.naive, verdict="held")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contended.simulate.draws import latin
-from contended.simulate.verdict import NARROW, Kind, Range, Verdict, gap, judge, told
+from contended.simulate.verdict import NARROW, Kind, Range, Verdict, between, gap, judge, told
 from contended.stats import percentiles
 
 PUBLISHED = (50.0, 55.0)
@@ -59,6 +59,23 @@ def test_known_cases(
     ours: Range | None, published: Range, unit: str, kind: Kind, verdict: Verdict
 ) -> None:
     assert judge(ours, published, unit, kind) == verdict
+
+
+@pytest.mark.parametrize(
+    ("values", "apart"),
+    [
+        ((1.0, 1.2, 1.9, 2.0), True),
+        ((1.0, 1.2, 1.55, 1.9, 2.0), False),  # one is as published
+        ((1.0, 1.2), False),  # nothing beyond it
+        ((1.9, 2.0), False),
+        ((1.0, 1.2, 1.4, 1.6, 1.8, 2.0), False),  # no wider a gap than any other
+        ((), False),
+    ],
+)
+def test_what_lies_between_two_groups_is_said_to(values: tuple[float, ...], apart: bool) -> None:
+    assert between(values, (1.5, 1.58)) == apart
+    assert told("held", apart=True) != told("held")
+    assert told("differs", 1.5, apart=True) == told("differs", 1.5)
 
 
 def test_a_gap_is_the_factor_between_the_nearest_ends() -> None:

@@ -16,7 +16,7 @@ from contended.cases.evidence import Evidence
 from contended.register import Case
 from contended.show.table import Table
 from contended.simulate.predict import Predicted, cannot, span
-from contended.simulate.verdict import Range, gap, judge, near, told
+from contended.simulate.verdict import between, gap, judge, near, told
 
 SLUG = "lockref-degrade"
 SIZES = (2, 8, 24, 48, 96)
@@ -63,11 +63,13 @@ def table() -> Table:
     A cell is what was published, the 5th to the 95th percentile of the draws, and the verdict.
     """
     rows: dict[str, list[str]] = {}
-    for row, ends in _timed():
+    for row, values in _values():
+        ends = stats.percentiles(values)
         unit = 1e6 if row.unit != "ratio" else 1.0
         published, ours = (span(low / unit, high / unit) for low, high in (row.published, ends))
         factor = gap(ends, row.published, row.unit)
-        verdict = told(judge(ends, row.published, row.unit), factor)
+        apart = between(values, row.published)
+        verdict = told(judge(ends, row.published, row.unit), factor, apart=apart)
         rows.setdefault(row.name, []).append(f"{published} → {ours}: {verdict}")
     return Table(
         "One file, by will-it-scale: published → in virtual time, millions a second or a quotient",
@@ -85,8 +87,8 @@ def _said(name: str) -> str:
 def held(*, quotients: bool) -> tuple[int, int]:
     """How many of the numbers, or of the quotients, held, and of how many."""
     verdicts = [
-        judge(ends, row.published, row.unit)
-        for row, ends in _timed()
+        judge(stats.percentiles(values), row.published, row.unit)
+        for row, values in _values()
         if (row.unit == "ratio") == quotients
     ]
     return verdicts.count("held"), len(verdicts)
@@ -111,13 +113,8 @@ def middles(name: str) -> dict[int, float]:
     }
 
 
-def _timed() -> Iterator[tuple[Predicted, Range]]:
-    """Each row, and the 5th and the 95th percentile of what was timed for it."""
-    for row, values in _values():
-        yield row, stats.percentiles(values)
-
-
 def _values() -> Iterator[tuple[Predicted, Sequence[float]]]:
+    """Each row, and what was timed for it."""
     about = evidence()
     for row in predictions(register.get(SLUG)):
         yield row, timed.load(SLUG, about[row.figure].timed)[row.name].values

@@ -27,7 +27,7 @@ from contended.register import Case, Published
 from contended.scoreboard import simulated
 from contended.show import lesson
 from contended.simulate.predict import Predicted, cannot, span
-from contended.simulate.verdict import SHOWN, Kind, Range, Verdict, gap, judge, near, told
+from contended.simulate.verdict import SHOWN, Kind, Range, Verdict, between, gap, judge, near, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class Row:
     cpus: int
     compared: tuple[str, ...]
     verdict: Verdict
+    between: bool  # see `verdict.between`, of what was timed
     why: str
 
     @property
@@ -70,7 +71,7 @@ class Row:
     @property
     def told(self) -> str:
         """The verdict in words."""
-        return told(self.verdict, self.ours.gap if self.ours else 1.0)
+        return told(self.verdict, self.ours.gap if self.ours else 1.0, apart=self.between)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +157,7 @@ def summary(entries: tuple[Entry, ...]) -> str:
     count = tally(entries)
     rows, ours, naive = skill(entries)
     middles, guessed = close(entries)
+    apart = sum(row.between and row.verdict == "held" for entry in entries for row in entry.rows)
     return (
         f"Of {sum(count.values())} published numbers and ratios, {count['held']} held and "
         f"{count['differs']} differ; {count['consistent']} are consistent with a prediction so "
@@ -163,7 +165,8 @@ def summary(entries: tuple[Entry, ...]) -> str:
         f"{count['inconsistent']} contradict their own source, and {count['cannot']} cannot be "
         f"shown here. Of the {rows} that a naive guess can be made of, held: ours {ours}, the "
         f"guess {naive}; within a quarter, by the middle of what is predicted: ours {middles}, the "
-        f"guess {guessed}."
+        f"guess {guessed}. {apart} of those that held lie between two groups of draws: something "
+        "is not known, is drawn one way or the other, and neither fits."
     )
 
 
@@ -236,6 +239,7 @@ def _row(
         text=_published(figure, kept),
         compared=tuple(reading.what for reading in same),
         verdict=verdict,
+        between=timing is not None and between(timing.values, kept.published),
         why=_why(figure, kept, same, said.count("counted"), timing, sides),
     )
 

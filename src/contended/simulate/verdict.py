@@ -8,6 +8,7 @@ prediction is narrow; so a model that allows everything holds nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 Verdict = Literal["held", "consistent", "differs", "counted", "inconsistent", "cannot"]
@@ -73,8 +74,24 @@ def near(middle: float, published: Range, unit: str = "") -> bool:
     return gap((middle, middle), published, unit) <= NEAR
 
 
-def told(verdict: Verdict, factor: float = 1.0) -> str:
-    """A verdict in words; what differs, by what factor."""
+def between(values: Sequence[float], published: Range) -> bool:
+    """Whether what was published lies between two groups of what came out.
+
+    None of the values is as published, and the nearest on its two sides are farther from each other
+    than half of the way from the least to the most. Something unknown is then one way or the other,
+    and neither fits, although a range from the one to the other does.
+    """
+    low, high = published
+    below, above = ([v for v in values if side(v)] for side in (low.__gt__, high.__lt__))
+    if not below or not above or len(below) + len(above) < len(values):
+        return False
+    return min(above) - max(below) > (max(values) - min(values)) / 2
+
+
+def told(verdict: Verdict, factor: float = 1.0, *, apart: bool = False) -> str:
+    """A verdict in words; what differs, by what factor; what holds, whether it is so `between`."""
+    if verdict == "held" and apart:
+        return f"{SHOWN[verdict]}, between two groups"
     if verdict != "differs" or not 1 < factor < float("inf"):
         return SHOWN[verdict]
     return f"{SHOWN[verdict]}, {f'{factor:.3g}' if factor >= 1.005 else 'under 1.01'} times"
