@@ -146,6 +146,29 @@ def test_the_page_says_what_one_request_of_a_socket_at_a_time_would_make(page: s
     assert took["chance"] < 1.25 * 55
 
 
+def test_the_page_says_what_either_number_of_requests_makes(page: str) -> None:
+    """Of the scoreboard's draws of two sockets; what is published lies between, but for one."""
+    flat = " ".join(page.split())
+    ends = {
+        (name, one): f"{min(rates) / 1e6:.2f} to {max(rates) / 1e6:.2f}"
+        for call in lockref_pause.CALLS
+        for name in lockref_pause.names(call)
+        for one, rates in enumerate(lockref_pause.by_requests(name, 48))
+    }
+    paused, none = lockref_pause.names("fstat")
+    assert f"{ends[paused, 0]} M/s with the pause and {ends[none, 0]} without by chance" in flat
+    assert f"{ends[paused, 1]} and {ends[none, 1]} with one request at a time, where 1.70" in flat
+    paused, none = lockref_pause.names("open")
+    both = (f"{ends[paused, one]} and {ends[none, one]}" for one in (0, 1))
+    assert "`open` makes {}, or {} (0.85 and 1.47)".format(*both) in flat
+    for call in lockref_pause.CALLS:
+        for name, variant in zip(lockref_pause.names(call), ("pause", "no-pause"), strict=True):
+            slow, fast = lockref_pause.by_requests(name, 48)
+            assert max(slow) < min(fast)
+            published = PUBLISHED[call, variant][4]
+            assert (max(slow) < published < min(fast)) == (name != "open-no-pause")
+
+
 def test_the_page_says_who_waits_for_the_label(page: str) -> None:
     """Of processes with a file of their own each, in parts of an operation."""
     path = tree.home() / "results" / "will-it-scale" / "time-own.json"

@@ -23,10 +23,11 @@ SIZES = (2, 8, 24, 48, 96)
 CALLS = ("fstat", "open")
 _SAID = {
     8: " That open without the pause is too fast is not explained.",
-    48: " fstat is too slow because lines cross sockets too often: where that costs no more than a "
-    "neighbour's way it is as fast as published. Why they cross more seldom is not known; that "
-    "each socket asks once at a time would explain fstat here, not open without the pause, and "
-    "contradicts chapter 4's seconds.",
+    48: " If a socket sends all its requests for a line at once, lines cross so often that all but "
+    "open without the pause is too slow; if it sends one at a time, all is too fast. Which it is "
+    "is not known, and drawn; chapter 4's seconds lie between the two as well.",
+    96: " Whether a socket sends one request for a line at a time is drawn as with 48. If it does, "
+    "what has a pause is too fast; if it does not, fstat without one is too slow.",
 }
 """Of some sizes: what is known of the misses; docs/coherence.md has the experiments."""
 # `contended kernel time will-it-scale --run CALL-distribution --drawn`
@@ -111,6 +112,15 @@ def middles(name: str) -> dict[int, float]:
         for row, values in _values()
         if row.name == name
     }
+
+
+def by_requests(name: str, workers: int) -> tuple[list[float], list[float]]:
+    """A value's draws: those where a socket sends all requests for a line, and one at a time."""
+    found: tuple[list[float], list[float]] = [], []
+    drawn = timed.load(SLUG, evidence()[figure(workers)].timed)[name].draws
+    for costs, value in drawn:
+        found[bool(costs["grouped"])].append(value)
+    return found
 
 
 def _values() -> Iterator[tuple[Predicted, Sequence[float]]]:
