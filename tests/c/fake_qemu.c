@@ -284,6 +284,7 @@ static void nap(void)
 /* --- QEMU's main loop, and vCPUs that sleep as QEMU's threads do --- */
 
 static sem_t lies, stirred[CT_CPUS];
+static int sleeper[CT_CPUS];
 static int bell; /* what says that a timer was set anew */
 
 static void *run_asleep(void *data)
@@ -291,6 +292,7 @@ static void *run_asleep(void *data)
 	const unsigned vcpu = (unsigned)(uintptr_t)data;
 
 	idle_cb(1, vcpu);
+	sleeper[vcpu] = (int)syscall(SYS_gettid);
 	sem_post(&lies);
 	while (sem_wait(&stirred[vcpu]))
 		;
@@ -303,9 +305,13 @@ static int doze(unsigned vcpu)
 {
 	pthread_t thread;
 
-	return sem_init(&stirred[vcpu], 0, 0) ||
-	       pthread_create(&thread, NULL, run_asleep, (void *)(uintptr_t)vcpu) ||
-	       sem_wait(&lies);
+	if (sem_init(&stirred[vcpu], 0, 0) ||
+	    pthread_create(&thread, NULL, run_asleep, (void *)(uintptr_t)vcpu) || sem_wait(&lies))
+		return -1;
+	/* It has said that it will; on a busy host it does so later. */
+	while (ct_thread_state(sleeper[vcpu]) != 'S')
+		usleep(100);
+	return 0;
 }
 
 /* As the main loop waits for its next timer. */
