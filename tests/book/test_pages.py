@@ -305,8 +305,17 @@ def test_pages_in_a_browser(
     assert not faults
 
 
+SETTLED = """async () => {
+    await document.fonts.ready;
+    const changes = document.getAnimations().filter((a) => a instanceof CSSTransition);
+    await Promise.allSettled(changes.map((a) => a.finished));
+}"""
+"""Colours in the middle of a change are nobody's."""
+
+
 def violations(page: BrowserPage, *rules: str) -> list[str]:
     """What axe finds, by all of its rules and advice or by these sets of them, and where."""
+    page.evaluate(SETTLED)
     options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
     found = Axe().run(page, options=options).response["violations"]
     return [f"{v['id']}: {node['html'][:200]}" for v in found for node in v["nodes"]]
