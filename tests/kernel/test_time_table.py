@@ -9,7 +9,7 @@ import re
 import pytest
 
 from contended import stats, tree
-from contended.cases import lockref_pause, timed
+from contended.cases import lockref_pause, open_creat_unlazy, overlay_creds, timed
 from contended.cases.open_creat_unlazy import OPENS
 
 # Linux f5fe24ef17b5: operations a second by number of processes, with the pause and without
@@ -142,18 +142,9 @@ def test_the_page_says_what_one_request_of_a_socket_at_a_time_would_make(page: s
         row["policy"]: OPENS / row["per_second"] for row in json.loads(path.read_text())["results"]
     }
     assert f"so they would take {took['grouped']:.0f}, and with chance {took['chance']:.0f}" in flat
-    drawn = timed.record("open-creat-unlazy", timed.DRAWN).regions
-    ends = [
-        f"{min(seconds):.0f} to {max(seconds):.0f}"
-        for one in (1, 0)
-        if (
-            seconds := [
-                OPENS / row["per_second"]
-                for row in drawn
-                if row["variant"] == "paused" and row["costs"]["grouped"] == one
-            ]
-        )
-    ]
+    rows = open_creat_unlazy.STUDY.evidence["open-close-64-mounts"].timed
+    drawn = timed.load(open_creat_unlazy.SLUG, rows)["before"].either("grouped")
+    ends = [f"{min(seconds):.0f} to {max(seconds):.0f}" for seconds in reversed(drawn)]
     assert f"(with each cost as stated; drawn, {ends[0]} and {ends[1]})" in flat
     assert took["grouped"] < 0.75 * 50
     assert took["chance"] < 1.25 * 55
@@ -180,15 +171,15 @@ def test_the_page_says_what_either_number_of_requests_makes(page: str) -> None:
             assert max(slow) < min(fast)
             published = PUBLISHED[call, variant][4]
             assert (max(slow) < published < min(fast)) == (name != "open-no-pause")
+            slow, fast = lockref_pause.by_requests(name, 96)
+            assert (PUBLISHED[call, variant][5] < min(fast)) == (name != "fstat-no-pause")
+            assert (max(slow) < PUBLISHED[call, variant][5]) == (name == "fstat-no-pause")
 
 
 def test_the_page_says_how_many_checks_find_their_line_on_the_other_socket(page: str) -> None:
-    found: tuple[list[float], list[float]] = [], []
-    for row in timed.record("overlay-creds", timed.DRAWN).regions:
-        places = [p for p in row["places"] if p["thing"].startswith("struct cred + ")]
-        far, moved = (sum(place[each] for place in places) for each in ("far", "hitm"))
-        found[row["costs"]["grouped"] == 1].append(100 * far / moved)
-    ends = [f"{min(parts):.0f} to {max(parts):.0f}" for parts in found]
+    rows = overlay_creds.STUDY.evidence["remote-hitm"].timed
+    found = timed.load(overlay_creds.SLUG, rows)["before, remote share"].either("grouped")
+    ends = [f"{100 * min(parts):.0f} to {100 * max(parts):.0f}" for parts in found]
     said = f"{ends[1]} % of the transfers are remote with one request at a time, and {ends[0]} with"
     assert said in " ".join(page.split())
 

@@ -116,11 +116,7 @@ def middles(name: str) -> dict[int, float]:
 
 def by_requests(name: str, workers: int) -> tuple[list[float], list[float]]:
     """A value's draws: those where a socket sends all requests for a line, and one at a time."""
-    found: tuple[list[float], list[float]] = [], []
-    drawn = timed.load(SLUG, evidence()[figure(workers)].timed)[name].draws
-    for costs, value in drawn:
-        found[bool(costs["grouped"])].append(value)
-    return found
+    return timed.load(SLUG, evidence()[figure(workers)].timed)[name].either("grouped")
 
 
 def _values() -> Iterator[tuple[Predicted, Sequence[float]]]:

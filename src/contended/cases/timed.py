@@ -84,6 +84,13 @@ class Timing:
         """On which of the drawn costs the values depend; None if that cannot be told."""
         return depends([costs for costs, _ in self.draws], [value for _, value in self.draws])
 
+    def either(self, choice: str) -> tuple[list[float], list[float]]:
+        """The draws' values where a choice among the costs is 0, and where it is 1."""
+        found: tuple[list[float], list[float]] = [], []
+        for costs, value in self.draws:
+            found[bool(costs[choice])].append(value)
+        return found
+
 
 def queueing(region: Region) -> bool:
     """Whether most operations queued for a lock: a line moved in the slow path of one, for each."""
