@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from contended import doctor
 from contended.errors import ContendedError
 from contended.kernel import build as builds
 from contended.kernel import make as makes
+from contended.kernel import source as sources
 from contended.kernel.build import Kernel, LayoutError
 from contended.kernel.make import BuildError
 from contended.kernel.source import KernelSource
@@ -133,6 +135,45 @@ def disassembly(kernel: Kernel) -> dict[str, str]:
     return dict(re.findall(r"^<(\w+)>:\n(.*?)(?:\n\n|\Z)", text, re.M | re.S))
 
 
+def test_variants_with_the_same_headers_start_from_a_kernel_that_has_them(
+    kit: Toy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On a header of all, nearly everything is compiled; once, and with the same result."""
+    more = toy.change("fs/dcache.c", ("++d", "--d"))
+    header = kit.patch(toy.HEADER + more, "0001-h.patch")
+    namei = kit.patch(toy.NAMEI, "0002-n.patch")
+    again = kit.patch(toy.change("fs/dcache.c", ("++d", "d")).replace("++d", "--d"), "0003-d.patch")
+    back = kit.patch(undone("fs/dcache.c", toy.FILES["fs/dcache.c"].replace("++d", "--d")))
+    chosen = [(header,), (header, namei), (header, again), (header, back), (header, namei, again)]
+    variants = [kit.variant(*patches, name=f"v{i}") for i, patches in enumerate(chosen)]
+    seen = [build(kit, variant) for variant in variants]
+    assert [compiled for _, compiled in seen] == [2, 1, 1, 1, 2]
+    assert toy.image(kit.source().tree) == toy.image(kit.tree)
+    monkeypatch.setenv("CONTENDED_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr(sources, "wide", lambda *_: ())
+    for variant, (kernel, _) in zip(variants, seen, strict=True):
+        alone, _ = build(kit, variant)
+        assert disassembly(alone) == disassembly(kernel)
+        assert alone.digest == kernel.digest
+
+
+def undone(name: str, text: str) -> str:
+    """The patch that makes the toy's own file of it."""
+    one, other = (each.splitlines(keepends=True) for each in (text, toy.FILES[name]))
+    return "".join(difflib.unified_diff(one, other, f"a/{name}", f"b/{name}"))
+
+
+def test_a_header_that_needs_another_patch_is_nobodys_start(kit: Toy) -> None:
+    first = kit.patch(toy.change("fs/dcache.c", ("++d", "--d")), "0001-a.patch")
+    text = toy.change("fs/dcache.c", ("++d", "d")).replace("++d", "--d")
+    header = kit.patch(toy.HEADER + text, "0002-h.patch")
+    source = kit.source()
+    assert sources.wide(source, (header,)) == ()
+    kernel, compiled = build(kit, kit.variant(first, header))
+    assert compiled == 2
+    assert kernel.image.exists()
+
+
 def test_variants_that_are_the_same_kernel_share_it(kit: Toy) -> None:
     patch = kit.patch(toy.NAMEI)
     first, _ = build(kit, kit.variant(patch))
@@ -180,9 +221,10 @@ def test_a_new_compiler_compiles_everything(kit: Toy, monkeypatch: pytest.Monkey
     assert len(built(kit)) == 3, "the unpatched kernel of each compiler, and the patched one"
 
 
-def test_a_warning_in_a_patched_file_is_an_error(kit: Toy) -> None:
+@pytest.mark.parametrize("text", [toy.WARNS, toy.WARNS + toy.HEADER])
+def test_a_warning_in_a_patched_file_is_an_error(kit: Toy, text: str) -> None:
     build(kit, kit.variant())
-    variant = kit.variant(kit.patch(toy.WARNS))
+    variant = kit.variant(kit.patch(text))
     for _ in range(2):  # the second time its object is there, and must not be taken
         with pytest.raises(BuildError, match=r"fs/dcache\.c:5:\d+: warning: unused variable") as e:
             build(kit, variant)

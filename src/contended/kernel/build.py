@@ -3,8 +3,10 @@
 
 The unpatched kernel of a configuration is built once. Its object folder is then copied; each
 variant starts from that copy, with the patched files newer than every object, so that make compiles
-what depends on them and nothing else. A finished kernel is put into the cache whole, by one rename,
-under a digest of all that went into it: variants that are the same share it.
+what depends on them and nothing else. On a header of all that is nearly everything, so our variants
+with the same patches of such headers start from a kernel that has these and no others. A finished
+kernel is put into the cache whole, by one rename, under a digest of all that went into it: variants
+that are the same share it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from contended import doctor, records
 from contended.errors import ContendedError, UsageError
 from contended.kernel import make, patchfile, store
 from contended.kernel import source as sources
-from contended.kernel.make import Boxed, Progress
+from contended.kernel.make import Boxed, BuildError, Progress
 from contended.kernel.source import KernelSource
 from contended.kernel.variants import CONFIGS, WITH_DWARF, Layout, Variant
 from contended.profile.dwarf import Image
@@ -151,7 +153,9 @@ def build(
         raise ContendedError(f"building a kernel needs: apt-get install {' '.join(missing)}")
     with sources.lock(source, report) as lock:
         if not _found(variant, config, digest):
-            _Build(source, config, report, lock, boxed).make(variant, digest)
+            # Whoever tries a patch of somebody else has no other with the same headers.
+            under = () if boxed else sources.wide(source, variant.patches)
+            _Build(source, config, report, lock, boxed, under).make(variant, digest)
     kernel = _found(variant, config, digest)
     assert kernel
     return kernel
@@ -239,7 +243,10 @@ class _State(Record):
 
 
 class _Build:
-    """One configuration's object folder; whoever makes one holds the source's lock."""
+    """One configuration's object folder; whoever makes one holds the source's lock.
+
+    It has the patches `under`, and so have all variants that are built in it.
+    """
 
     def __init__(
         self,
@@ -248,12 +255,14 @@ class _Build:
         report: Callable[..., None],
         lock: int,
         boxed: Boxed | None,
+        under: Sequence[Path],
     ) -> None:
-        self._source, self._config = source, config
+        self._source, self._config, self._under = source, config, under
         self._report, self._lock, self._boxed = report, lock, boxed
-        self._home = store.cache() / "build" / f"{source.tree.parent.name}-{config}"
+        self._base = digest_of(source, under, config)
+        name = (source.tree.parent.name, config, *([self._base[:8]] if under else []))
+        self._home = store.cache() / "build" / "-".join(name)
         self._objects, self._snapshot = self._home / "objects", self._home / "snapshot"
-        self._base = digest_of(source, (), config)
         self._state = _State()
         with suppress(OSError, ValueError):
             kept = (self._home / "state.json").read_bytes()
@@ -264,11 +273,12 @@ class _Build:
         self._home.mkdir(parents=True, exist_ok=True)
         if self._state.base != self._base or not self._snapshot.is_dir():
             self._make_base()
-        if not _place(digest).exists():  # the unpatched one's was removed by hand: link it again
+        if not _place(digest).exists():  # or that one's was removed by hand: link it again
             self._make_patched(variant, digest)
 
     def _make_base(self) -> None:
-        name = f"Linux {self._source.version}, config {self._config}"
+        patched = "".join(f", {patch.stem}" for patch in self._under)
+        name = f"Linux {self._source.version}{patched}, config {self._config}"
         if self._state.making != self._base:
             self._report(f"{name}: configuring")
             # Objects of another compiler or configuration: nothing of them can be trusted.
@@ -277,7 +287,13 @@ class _Build:
             store.need_space(self._home, BASE_BYTES.get(self._config, 0), "the first build")
             make.configure(self._source, self._config, self._objects)
             self._save(_State(making=self._base))
-        self._compile(name, OBJECTS.get(self._config, 0))
+        with sources.applied(self._source, self._under, 0, self._under) as changed:
+            try:
+                self._compile(name, OBJECTS.get(self._config, 0), changed)
+            except BuildError:
+                if changed:  # the next time what gave a warning would be there
+                    self._save(_State())
+                raise
         self._publish(self._base)
         self._report(f"{name}: keeping its objects")
         store.sync(self._objects, self._snapshot, _LINKED)
@@ -295,7 +311,7 @@ class _Build:
             newest = max((seen.st_mtime_ns for _, seen in store.entries(self._snapshot)), default=0)
             self._state.mtime_ns = max(time.time_ns(), newest + 1_000_000)
         since = self._state.mtime_ns
-        with sources.applied(self._source, variant.patches, since) as changed:
+        with sources.applied(self._source, variant.patches, since, self._under) as changed:
             self._save(_State(base=self._base, making=digest, mtime_ns=since))
             try:
                 self._compile(name, 0, changed)

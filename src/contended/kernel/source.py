@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from contended.kernel.store import Say
 
 TREE_BYTES = 2_000_000_000  #: What an unpacked tree needs; measured 1.5 GB.
 _OUTSIDE = (".git",)
+_OLD_NS = 10**9  # a time of modification before that of any object; to make 0 is no time
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,26 +214,50 @@ def patched(source: KernelSource, patches: Sequence[Path]) -> Iterator[Path]:
 
 @contextmanager
 def applied(
-    source: KernelSource, patches: Sequence[Path], mtime_ns: int = 0
+    source: KernelSource, patches: Sequence[Path], mtime_ns: int = 0, under: Sequence[Path] = ()
 ) -> Iterator[list[str]]:
     """As `patched`, for whoever holds the lock; yields the changed files, relative to the tree.
 
     They get that time of modification, 0: now. To a build that goes on after an interruption they
-    must not be newer than what it compiled from them.
+    must not be newer than what it compiled from them. Nor must what is as the patches `under` make
+    it to a build that starts from objects with these, so that is older than any object.
     """
     tree = source.tree
     with tempfile.TemporaryDirectory(prefix=".patching-", dir=tree.parent) as scratch:
-        changed = _stage(tree, source.version, patches, Path(scratch))
+        staged, before = Path(scratch, "staged"), Path(scratch, "under")
+        there = _stage(tree, source.version, under, before)
+        changed = sorted({*there, *_stage(tree, source.version, patches, staged)})
+        now = mtime_ns or time.time_ns()
+        same = {name for name in there if _content(before / name) == _content(staged / name)}
         try:
             if changed:
-                _put(tree, Path(scratch), changed, mtime_ns or time.time_ns())
+                _put(tree, staged, {name: _OLD_NS if name in same else now for name in changed})
             yield changed
         finally:
             _restore(tree)
 
 
+def wide(source: KernelSource, patches: Sequence[Path]) -> tuple[Path, ...]:
+    """Those after which nearly all is compiled anew, for whoever holds the lock: of headers.
+
+    None, if they do not apply without the others.
+    """
+    found = tuple(
+        patch
+        for patch in patches
+        if any("/include/" in f"/{change.file}" for change in patchfile.read(patch))
+    )
+    with tempfile.TemporaryDirectory(prefix=".patching-", dir=source.tree.parent) as scratch:
+        try:
+            _stage(source.tree, source.version, found, Path(scratch))
+        except store.ToolError:
+            return ()
+    return found
+
+
 def _stage(tree: Path, version: str, patches: Sequence[Path], scratch: Path) -> list[str]:
     """Apply the patches to copies of what they touch; returns the files that then differ."""
+    scratch.mkdir(exist_ok=True)
     changed = [change for patch in patches for change in patchfile.read(patch)]
     names = sorted({name for change in changed for name in (change.old, change.new) if name})
     for name in names:
@@ -276,7 +301,7 @@ def _reason(output: str) -> str:
     return next(iter(output.splitlines()), "no reason given")
 
 
-def _put(tree: Path, staged: Path, changed: Sequence[str], mtime_ns: int) -> None:
+def _put(tree: Path, staged: Path, changed: Mapping[str, int]) -> None:
     saved, journal = tree.parent / "saved", tree.parent / "journal.json"
     shutil.rmtree(saved, ignore_errors=True)
     for name in changed:
@@ -287,7 +312,7 @@ def _put(tree: Path, staged: Path, changed: Sequence[str], mtime_ns: int) -> Non
         stream.flush()
         os.fsync(stream.fileno())
     new.replace(journal)
-    for name in changed:
+    for name, mtime_ns in changed.items():
         if (staged / name).exists():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(staged / name, tree / name)
