@@ -151,6 +151,7 @@ def test_short_and_shared_names_are_found(image: Image) -> None:
     assert variable is not None
     assert variable.name == "entry"
     assert image.variable("plain") is None
+    assert image.variable("root_entry") is variable, "it is not looked for again"
     with pytest.raises(UsageError, match="no struct nothing"):
         image.type("nothing")
     with pytest.raises(UsageError, match="no constant PG_none"):

@@ -64,6 +64,7 @@ class Image(AbstractContextManager["Image"]):
             raise ContendedError(f"{path} is no 64-bit ELF file: give the vmlinux") from error
         self._units: dict[int, Unit] = {}
         self._types: dict[str, Type] = {}
+        self._variables: dict[str, Type | None] = {}
 
     def __exit__(self, *_: object) -> None:
         self._map.close()
@@ -228,10 +229,11 @@ class Image(AbstractContextManager["Image"]):
 
     def variable(self, name: str) -> Type | None:
         """The struct that a global variable is; None if it is none, or unknown."""
-        for die in self._named(name, "DW_TAG_variable"):
-            if "DW_AT_type" in die.attributes:
-                return record_of(die)
-        return None
+        if name not in self._variables:  # each processor has many of them, and a search takes long
+            dies = self._named(name, "DW_TAG_variable")
+            found = next((die for die in dies if "DW_AT_type" in die.attributes), None)
+            self._variables[name] = None if found is None else record_of(found)
+        return self._variables[name]
 
     def _named(self, name: str, *tags: str) -> Iterator[Any]:
         """All entries of these kinds with this name.
