@@ -54,7 +54,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
-LONG = {"batch", "built", "kernel", "later", "origin"}
+LONG = {"batch", "built", "kernel", "origin"}
 """Fixtures that take minutes: kernels of the lab, all attacks on the grader."""
 
 KERNELS = (

@@ -244,6 +244,7 @@ def later() -> KernelSource:
         pytest.skip(f"{none}; contended kernel source --release {LATER}")
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("slug", ["open-creat-unlazy", "dentry-false-sharing", "overlay-creds"])
 def test_a_later_release_is_as_recorded(slug: str, later: KernelSource, root: Path) -> None:
     """An open leaves the root alone, the lockref has left the lookup's line, creds are counted."""
