@@ -233,3 +233,13 @@ def test_a_record_that_cannot_be_read_is_left_out(shown: list[Any]) -> None:
     claims.remember(run, damaged)
     claim("{n}", n=timed(rate, run, above=1))
     assert shown[0].recorded == ""
+
+
+def test_a_box_says_whether_anything_was_measured_now(shown: list[Any]) -> None:
+    """A time of a recorded run is the same on every machine; of an edited model it is not."""
+    kept, fresh = Run(1.0, recorded=True), live(1.0, 2.6)
+    for runs in ((kept,), (kept, fresh), (Run(1.0),), ({"one": kept},), ({"one": fresh},)):
+        claim("{n}", n=timed(lambda *_: 1.0, *runs, above=2))
+    assert [box.live for box in shown] == [False, True, True, False, True]
+    assert 'data-live="false"' in shown[0]._repr_html_()
+    assert 'data-live="true"' in shown[1]._repr_html_()

@@ -56,6 +56,7 @@ class Claim:
         seen: What this run measured, or why that could not be worked out.
         recorded: The same of the recorded run; empty without one.
         advice: What to do about a miss.
+        live: Whether something of it was measured just now; else it can miss on no machine.
     """
 
     expected: str
@@ -63,10 +64,12 @@ class Claim:
     seen: str
     recorded: str = ""
     advice: str = ADVICE
+    live: bool = True
 
     def _repr_html_(self) -> str:
         attributes = (
-            f'data-holds="{str(self.holds).lower()}" data-expected="{escape(self.expected)}"'
+            f'data-holds="{str(self.holds).lower()}" data-expected="{escape(self.expected)}" '
+            f'data-live="{str(self.live).lower()}"'
         )
         if self.holds:
             return f'<div class="contended-claim" hidden {attributes}></div>'
@@ -134,6 +137,11 @@ class Timed:
 
     def __format__(self, form: str) -> str:
         return format(self.median, form or ",.3g")
+
+    @property
+    def live(self) -> bool:
+        """Whether it rests on a run that is not the recorded one."""
+        return any(recorded_of(run) is not run for run in self._runs)
 
     def seen(self, form: str) -> str:
         """What this run measured, in a sentence's format, or why it could not."""
@@ -204,6 +212,7 @@ def claim(sentence: str, *, holds: bool = True, **values: Any) -> None:
                     holds=group is not missed,
                     seen="; ".join(v.seen(forms[name]) for name, v in group.items()),
                     recorded="; ".join(r or "…" for r in recorded) if any(recorded) else "",
+                    live=any(v.live for v in group.values()),
                 )
             )
     if not missed:
