@@ -742,6 +742,8 @@ static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
 		ct_next_window(&pace, &lag); /* nobody waits for who waits for a line */
 		if (!ct_futex(&me->given, FUTEX_WAIT, 0, &patience) || errno != ETIMEDOUT)
 			continue;
+		if (lag == last_lag)
+			ct_drop_asleep(&pace);
 		ct_arbitrate();
 		/* Who has moved since the last look, or is about to be woken, is not stuck. */
 		looks = lag == last_lag ? looks + 1 : 0;

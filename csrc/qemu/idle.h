@@ -52,6 +52,7 @@ static bool ct_all_sleep(uint64_t *wakes)
 	bool all;
 
 	pthread_mutex_lock(&late.lock);
+	ct_drop_asleep(&pace);
 	all = late.follows && ct_slowest_running() == UINT64_MAX;
 	*wakes = late.wakes;
 	pthread_mutex_unlock(&late.lock);

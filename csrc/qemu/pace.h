@@ -14,7 +14,9 @@
  * region begins all are in whose threads run or want to: a host that is busy
  * may have none of them run for milliseconds, in which who began would be
  * through. The host says that, and not QEMU's callback for a vCPU that resumes:
- * it may come while qemu_plugin_reset() frees it.
+ * it may come while qemu_plugin_reset() frees it. Who was only about to fall
+ * asleep then has said so already, and is seen to sleep before it has done
+ * anything: so it leaves.
  *
  * A waiter counts as running for QEMU, so when somebody asks QEMU to stop all
  * vCPUs (an exclusive section), both would wait for each other. A waiter that
@@ -151,6 +153,21 @@ static bool ct_stuck(struct ct_pace *pace)
 	return true;
 }
 
+/* Who was in when the region began, has done nothing since and sleeps is not in. */
+static void ct_drop_asleep(struct ct_pace *pace)
+{
+	const uint32_t n = atomic_load(&pace->pacers);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct ct_pacer *other = &pace->pacer[i];
+
+		if (atomic_load(&other->running) && !atomic_load(&other->asks) &&
+		    !atomic_load(&other->done) &&
+		    ct_thread_state(atomic_load(&other->thread)) == 'S')
+			atomic_store(&other->running, false);
+	}
+}
+
 /* At the end of the window: wait for the others. */
 static inline void ct_wait_for_others(struct ct_pace *pace, struct ct_pacer *me)
 {
@@ -177,9 +194,14 @@ static inline void ct_wait_for_others(struct ct_pace *pace, struct ct_pacer *me)
 		atomic_fetch_add(&pace->sleepers, 1);
 		late = ct_futex(&pace->epoch, FUTEX_WAIT, epoch, &patience) && errno == ETIMEDOUT;
 		atomic_fetch_sub(&pace->sleepers, 1);
-		if (late && lag == last_lag && (ct_stuck(pace) || ++looks == CT_LOOKS_MAX)) {
-			me->escapes++;
-			return;
+		if (late && lag == last_lag) {
+			ct_drop_asleep(pace);
+			if (ct_next_window(pace, &lag))
+				continue;
+			if (ct_stuck(pace) || ++looks == CT_LOOKS_MAX) {
+				me->escapes++;
+				return;
+			}
 		}
 		last_lag = lag;
 	}

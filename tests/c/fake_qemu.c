@@ -16,6 +16,7 @@
  *                               by the time stamp counter
  *       doze CPU                the vCPU halts, and its own thread sleeps
  *       stir CPU                and is woken, but comes to no block
+ *       nod CPU                 and sleeps again, without a word
  *       poll NS                 the main loop waits for a timer; prints how many other
  *                               events there were, and how long it was to the guest
  *       ring CPU                makes an event for that
@@ -284,6 +285,7 @@ static void nap(void)
 /* --- QEMU's main loop, and vCPUs that sleep as QEMU's threads do --- */
 
 static sem_t lies, stirred[CT_CPUS];
+static _Atomic bool nods[CT_CPUS];
 static int sleeper[CT_CPUS];
 static int bell; /* what says that a timer was set anew */
 
@@ -296,9 +298,18 @@ static void *run_asleep(void *data)
 	sem_post(&lies);
 	while (sem_wait(&stirred[vcpu]))
 		;
-	for (;;) /* it is woken, and has not come to a block yet */
+	while (!atomic_load(&nods[vcpu])) /* it is woken, and has not come to a block yet */
 		__builtin_ia32_pause();
+	for (;;)
+		pause();
 	return NULL;
+}
+
+/* It has said that it will sleep; on a busy host it does so later. */
+static void see_asleep(unsigned vcpu)
+{
+	while (ct_thread_state(sleeper[vcpu]) != 'S')
+		usleep(100);
 }
 
 static int doze(unsigned vcpu)
@@ -308,9 +319,7 @@ static int doze(unsigned vcpu)
 	if (sem_init(&stirred[vcpu], 0, 0) ||
 	    pthread_create(&thread, NULL, run_asleep, (void *)(uintptr_t)vcpu) || sem_wait(&lies))
 		return -1;
-	/* It has said that it will; on a busy host it does so later. */
-	while (ct_thread_state(sleeper[vcpu]) != 'S')
-		usleep(100);
+	see_asleep(vcpu);
 	return 0;
 }
 
@@ -360,6 +369,9 @@ static int play(void)
 				return 2;
 		} else if (!strcmp(word, "stir")) {
 			sem_post(&stirred[vcpu]);
+		} else if (!strcmp(word, "nod")) {
+			atomic_store(&nods[vcpu], true);
+			see_asleep(vcpu);
 		} else if (!strcmp(word, "ring")) {
 			if (write(bell, &(uint64_t){ 1 }, sizeof(uint64_t)) != sizeof(uint64_t))
 				return 2;

@@ -495,6 +495,8 @@ _BOTH_SLEEP = "begin 0\nblock 0 500 4\nblock 1 500 4\ndoze 0\ndoze 1\n"
         ("doze 1\nstir 1\nbegin 0\nblock 0 500 4\ndoze 0\n", 0, 0),
         (_BOTH_SLEEP + "stir 1\n", 0, 0),
         ("begin 0\nblock 0 500 4\nblock 1 500 4\ndoze 0\n", 0, 0),
+        # the region began when one was about to fall asleep
+        ("doze 1\nstir 1\nbegin 0\nnod 1\nblock 0 500 4\ndoze 0\n", 0, 3_000_000),
         # another timer was set meanwhile: the main loop has to look again
         (_BOTH_SLEEP + "ring 0\n", 1, 0),
     ],
@@ -504,6 +506,37 @@ def test_while_all_sleep_it_is_at_once_as_late_as_the_next_timer(
 ) -> None:
     (seen,) = guest(fake, tmp_path, 2, events + "poll 3000000\nend 0\n")
     assert seen == [found, ns]
+
+
+_TURNS = "store 0 400 1000 8\nidle 0\nstore 1 500 1000 8\nidle 1\n"
+
+
+@pytest.mark.parametrize(
+    ("work", "kept"),
+    [
+        ("block 0 500 16\n", ("quantum=16",)),
+        ("block 0 500 16\n", ("quantum=16", machine())),
+        (_TURNS, ("quantum=1000000000", machine())),  # waits for the line alone
+    ],
+)
+def test_who_fell_asleep_as_the_region_began_is_not_waited_for(
+    fake: Path, tmp_path: Path, work: str, kept: tuple[str, ...]
+) -> None:
+    """It said so before, so the region took it for running: each window was an escape."""
+    out = tmp_path / "report.json"
+    run = subprocess.run(
+        [str(fake), "trace", "3", "system", f"out={out}", *kept],
+        input=f"doze 2\nstir 2\nbegin 0\nnod 2\n{work * 200}end 0",
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert not run.returncode, run.stderr
+    (region,) = plugin.parse(out.read_bytes()).regions
+    cpu = region.cpus[0]
+    assert cpu.waits + (cpu.clock.transfers if cpu.clock else 0) > 0
+    assert cpu.escapes == 0
 
 
 @pytest.mark.parametrize("times", [2, 50])
