@@ -53,8 +53,9 @@ def timed(
 @pytest.mark.check
 @pytest.mark.usefixtures("no_vm_left")
 def test_own_lines_scale_and_cost_nothing(kernel: Kernel) -> None:
-    few, many = (timed(kernel, "c2c-validate", n, kind="padded", ops="20000") for n in (2, 16))
-    # the median: a page fault is long beside three instructions
+    few, many = (timed(kernel, "c2c-validate", n, kind="padded", ops="200000") for n in (2, 16))
+    # the median, and many: a page fault, or a kernel thread that the boot left to be made on
+    # each CPU of a busy host, is long beside three instructions (7 us: a twelfth of 20000)
     assert stats.median(many.rates) == pytest.approx(stats.median(few.rates), rel=0.1)
     for found in (few, many):
         assert found.transfers < 0.1
