@@ -721,6 +721,7 @@ static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
 	struct ct_asker *me = &askers[cpu];
 	uint64_t lag = 0, last_lag = UINT64_MAX;
 	unsigned looks = 0, stuck = 0;
+	bool unknown;
 
 	pthread_mutex_lock(&ct_arbiter);
 	me->asked = atomic_load(&pacer->done);
@@ -742,12 +743,11 @@ static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
 		ct_next_window(&pace, &lag); /* nobody waits for who waits for a line */
 		if (!ct_futex(&me->given, FUTEX_WAIT, 0, &patience) || errno != ETIMEDOUT)
 			continue;
-		if (lag == last_lag)
-			ct_drop_asleep(&pace);
+		looks = lag == last_lag ? looks + 1 : 0;
+		unknown = looks && ct_drop_asleep(&pace);
 		ct_arbitrate();
 		/* Who has moved since the last look, or is about to be woken, is not stuck. */
-		looks = lag == last_lag ? looks + 1 : 0;
-		stuck = looks && ct_stuck(&pace) ? stuck + 1 : 0;
+		stuck = looks && !unknown && ct_stuck(&pace) ? stuck + 1 : 0;
 		last_lag = lag;
 		if (!atomic_load(&pace.on) || stuck == CT_STUCK_LOOKS || looks == CT_LOOKS_MAX)
 			ct_escape(cpu, when);

@@ -40,6 +40,7 @@
 #define CT_PATIENCE_NS 2000000 /* for each CT_FEW of them: all look, and host CPUs are few */
 #define CT_FEW 16
 #define CT_STUCK_LOOKS 4 /* in a row: who is between two sleeps for a moment is not stuck */
+#define CT_ASLEEP_NS 50000000 /* who sleeps for as long as the region has lasted is idle */
 #define CT_LOOKS_MAX 500 /* then it goes on, whatever the others do */
 
 struct ct_pacer {
@@ -47,6 +48,7 @@ struct ct_pacer {
 	_Atomic bool running;
 	_Atomic bool asks; /* waits for a line, see clock.h: not to be waited for */
 	_Atomic int thread; /* the host's id of it */
+	_Atomic uint64_t asleep; /* since when it is seen to sleep, before it has done anything */
 	uint64_t waits, escapes;
 };
 
@@ -120,6 +122,20 @@ static inline bool ct_next_window(struct ct_pace *pace, uint64_t *lag)
 	return true;
 }
 
+static uint64_t ct_nanoseconds(const struct timespec *at)
+{
+	return (uint64_t)at->tv_sec * 1000000000 + (uint64_t)at->tv_nsec;
+}
+
+/* The host's clock, whatever is made of it for QEMU: see late.h. */
+static uint64_t ct_real(void)
+{
+	struct timespec now;
+
+	syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+	return ct_nanoseconds(&now);
+}
+
 /* What the host says that a thread of ours does: R it runs or may run, S it sleeps. 0: no such. */
 static char ct_thread_state(int thread)
 {
@@ -153,19 +169,36 @@ static bool ct_stuck(struct ct_pace *pace)
 	return true;
 }
 
-/* Who was in when the region began, has done nothing since and sleeps is not in. */
-static void ct_drop_asleep(struct ct_pace *pace)
+/*
+ * Who was in when the region began, has done nothing since and sleeps is not in.
+ * Who has been woken may sleep as well, while somebody else has a lock of QEMU's
+ * and no host CPU: so for a while it is not known, and the answer is true.
+ */
+static bool ct_drop_asleep(struct ct_pace *pace)
 {
 	const uint32_t n = atomic_load(&pace->pacers);
+	const uint64_t now = ct_real();
+	bool unknown = false;
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct ct_pacer *other = &pace->pacer[i];
+		uint64_t since = atomic_load(&other->asleep);
 
-		if (atomic_load(&other->running) && !atomic_load(&other->asks) &&
-		    !atomic_load(&other->done) &&
-		    ct_thread_state(atomic_load(&other->thread)) == 'S')
+		if (!atomic_load(&other->running) || atomic_load(&other->asks) ||
+		    atomic_load(&other->done))
+			continue;
+		if (ct_thread_state(atomic_load(&other->thread)) != 'S') {
+			atomic_store(&other->asleep, 0);
+			continue;
+		}
+		if (!since)
+			atomic_store(&other->asleep, since = now);
+		if (now > since && now - since > CT_ASLEEP_NS)
 			atomic_store(&other->running, false);
+		else
+			unknown = true;
 	}
+	return unknown;
 }
 
 /* At the end of the window: wait for the others. */
@@ -195,8 +228,7 @@ static inline void ct_wait_for_others(struct ct_pace *pace, struct ct_pacer *me)
 		late = ct_futex(&pace->epoch, FUTEX_WAIT, epoch, &patience) && errno == ETIMEDOUT;
 		atomic_fetch_sub(&pace->sleepers, 1);
 		if (late && lag == last_lag) {
-			ct_drop_asleep(pace);
-			if (ct_next_window(pace, &lag))
+			if (ct_drop_asleep(pace) || ct_next_window(pace, &lag))
 				continue;
 			if (ct_stuck(pace) || ++looks == CT_LOOKS_MAX) {
 				me->escapes++;
@@ -245,6 +277,7 @@ static inline void ct_pace_begin(struct ct_pace *pace)
 {
 	for (uint32_t i = 0; i < atomic_load(&pace->pacers); i++) {
 		atomic_store(&pace->pacer[i].done, 0);
+		atomic_store(&pace->pacer[i].asleep, 0);
 		atomic_store(&pace->pacer[i].running,
 			     ct_thread_state(atomic_load(&pace->pacer[i].thread)) == 'R');
 		pace->pacer[i].waits = pace->pacer[i].escapes = 0;
