@@ -721,7 +721,6 @@ static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
 	struct ct_asker *me = &askers[cpu];
 	uint64_t lag = 0, last_lag = UINT64_MAX;
 	unsigned looks = 0, stuck = 0;
-	bool unknown;
 
 	pthread_mutex_lock(&ct_arbiter);
 	me->asked = atomic_load(&pacer->done);
@@ -744,10 +743,11 @@ static void ct_ask(unsigned cpu, struct ct_when *when, bool store)
 		if (!ct_futex(&me->given, FUTEX_WAIT, 0, &patience) || errno != ETIMEDOUT)
 			continue;
 		looks = lag == last_lag ? looks + 1 : 0;
-		unknown = looks && ct_drop_asleep(&pace);
+		if (looks)
+			ct_drop_asleep(&pace);
 		ct_arbitrate();
 		/* Who has moved since the last look, or is about to be woken, is not stuck. */
-		stuck = looks && !unknown && ct_stuck(&pace) ? stuck + 1 : 0;
+		stuck = looks && ct_stuck(&pace) ? stuck + 1 : 0;
 		last_lag = lag;
 		if (!atomic_load(&pace.on) || stuck == CT_STUCK_LOOKS || looks == CT_LOOKS_MAX)
 			ct_escape(cpu, when);

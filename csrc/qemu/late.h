@@ -53,6 +53,19 @@ static struct {
 	uint64_t asked;	      /* how often: see ct_is_asked() */
 } late = { .lock = PTHREAD_MUTEX_INITIALIZER, .times = 1 };
 
+static uint64_t ct_nanoseconds(const struct timespec *at)
+{
+	return (uint64_t)at->tv_sec * 1000000000 + (uint64_t)at->tv_nsec;
+}
+
+static uint64_t ct_real(void)
+{
+	struct timespec now;
+
+	syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+	return ct_nanoseconds(&now);
+}
+
 /* Picoseconds of the slowest vCPU that runs; UINT64_MAX: all sleep. */
 static uint64_t ct_slowest_running(void)
 {

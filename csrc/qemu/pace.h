@@ -15,8 +15,8 @@
  * may have none of them run for milliseconds, in which who began would be
  * through. The host says that, and not QEMU's callback for a vCPU that resumes:
  * it may come while qemu_plugin_reset() frees it. Who was only about to fall
- * asleep then has said so already, and is seen to sleep before it has done
- * anything: so it leaves.
+ * asleep then has said so already. It is seen to sleep before it has done
+ * anything, and is not waited for any more.
  *
  * A waiter counts as running for QEMU, so when somebody asks QEMU to stop all
  * vCPUs (an exclusive section), both would wait for each other. A waiter that
@@ -40,7 +40,6 @@
 #define CT_PATIENCE_NS 2000000 /* for each CT_FEW of them: all look, and host CPUs are few */
 #define CT_FEW 16
 #define CT_STUCK_LOOKS 4 /* in a row: who is between two sleeps for a moment is not stuck */
-#define CT_ASLEEP_NS 50000000 /* who sleeps for as long as the region has lasted is idle */
 #define CT_LOOKS_MAX 500 /* then it goes on, whatever the others do */
 
 struct ct_pacer {
@@ -48,7 +47,6 @@ struct ct_pacer {
 	_Atomic bool running;
 	_Atomic bool asks; /* waits for a line, see clock.h: not to be waited for */
 	_Atomic int thread; /* the host's id of it */
-	_Atomic uint64_t asleep; /* since when it is seen to sleep, before it has done anything */
 	uint64_t waits, escapes;
 };
 
@@ -122,34 +120,47 @@ static inline bool ct_next_window(struct ct_pace *pace, uint64_t *lag)
 	return true;
 }
 
-static uint64_t ct_nanoseconds(const struct timespec *at)
+/* What the host tells of a thread of ours in one of its files; "" if there is no such. */
+static void ct_thread_says(int thread, const char *what, char *text, size_t size)
 {
-	return (uint64_t)at->tv_sec * 1000000000 + (uint64_t)at->tv_nsec;
-}
-
-/* The host's clock, whatever is made of it for QEMU: see late.h. */
-static uint64_t ct_real(void)
-{
-	struct timespec now;
-
-	syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
-	return ct_nanoseconds(&now);
-}
-
-/* What the host says that a thread of ours does: R it runs or may run, S it sleeps. 0: no such. */
-static char ct_thread_state(int thread)
-{
-	char text[256] = "", *state;
+	char name[64];
 	FILE *f;
 
-	snprintf(text, sizeof(text), "/proc/self/task/%d/stat", thread);
-	f = fopen(text, "r");
-	if (!f)
-		return 0;
-	text[fread(text, 1, sizeof(text) - 1, f)] = 0;
-	fclose(f);
+	snprintf(name, sizeof(name), "/proc/self/task/%d/%s", thread, what);
+	f = fopen(name, "r");
+	text[f ? fread(text, 1, size - 1, f) : 0] = 0;
+	if (f)
+		fclose(f);
+}
+
+/* What a thread does: R it runs or may run, S it sleeps. 0: no such. */
+static char ct_thread_state(int thread)
+{
+	char text[256], *state;
+
+	ct_thread_says(thread, "stat", text, sizeof(text));
 	state = strrchr(text, ')'); /* the name before it may hold anything */
 	return state && state[1] == ' ' ? state[2] : 0;
+}
+
+/*
+ * Does a thread run, or would it? Who waits for a lock would: a vCPU that was
+ * woken needs QEMU's big one, and who has that may have no host CPU for long.
+ * One that is halted waits for a condition, which is another kind of futex.
+ */
+static bool ct_thread_wants(int thread)
+{
+	const char state = ct_thread_state(thread);
+	unsigned long call, kind;
+	char text[256];
+
+	if (state != 'S')
+		return state;
+	ct_thread_says(thread, "syscall", text, sizeof(text));
+	if (!strncmp(text, "running", 7))
+		return true;
+	return sscanf(text, "%lu %*x %lx", &call, &kind) == 2 && call == SYS_futex &&
+	       (kind & FUTEX_CMD_MASK) == FUTEX_WAIT;
 }
 
 /* Do all whom we wait for sleep? */
@@ -169,36 +180,18 @@ static bool ct_stuck(struct ct_pace *pace)
 	return true;
 }
 
-/*
- * Who was in when the region began, has done nothing since and sleeps is not in.
- * Who has been woken may sleep as well, while somebody else has a lock of QEMU's
- * and no host CPU: so for a while it is not known, and the answer is true.
- */
-static bool ct_drop_asleep(struct ct_pace *pace)
+/* Who was taken for running when the region began, has done nothing since and sleeps is not in. */
+static void ct_drop_asleep(struct ct_pace *pace)
 {
 	const uint32_t n = atomic_load(&pace->pacers);
-	const uint64_t now = ct_real();
-	bool unknown = false;
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct ct_pacer *other = &pace->pacer[i];
-		uint64_t since = atomic_load(&other->asleep);
 
-		if (!atomic_load(&other->running) || atomic_load(&other->asks) ||
-		    atomic_load(&other->done))
-			continue;
-		if (ct_thread_state(atomic_load(&other->thread)) != 'S') {
-			atomic_store(&other->asleep, 0);
-			continue;
-		}
-		if (!since)
-			atomic_store(&other->asleep, since = now);
-		if (now > since && now - since > CT_ASLEEP_NS)
+		if (atomic_load(&other->running) && !atomic_load(&other->asks) &&
+		    !atomic_load(&other->done) && !ct_thread_wants(atomic_load(&other->thread)))
 			atomic_store(&other->running, false);
-		else
-			unknown = true;
 	}
-	return unknown;
 }
 
 /* At the end of the window: wait for the others. */
@@ -228,7 +221,8 @@ static inline void ct_wait_for_others(struct ct_pace *pace, struct ct_pacer *me)
 		late = ct_futex(&pace->epoch, FUTEX_WAIT, epoch, &patience) && errno == ETIMEDOUT;
 		atomic_fetch_sub(&pace->sleepers, 1);
 		if (late && lag == last_lag) {
-			if (ct_drop_asleep(pace) || ct_next_window(pace, &lag))
+			ct_drop_asleep(pace);
+			if (ct_next_window(pace, &lag))
 				continue;
 			if (ct_stuck(pace) || ++looks == CT_LOOKS_MAX) {
 				me->escapes++;
@@ -277,9 +271,8 @@ static inline void ct_pace_begin(struct ct_pace *pace)
 {
 	for (uint32_t i = 0; i < atomic_load(&pace->pacers); i++) {
 		atomic_store(&pace->pacer[i].done, 0);
-		atomic_store(&pace->pacer[i].asleep, 0);
 		atomic_store(&pace->pacer[i].running,
-			     ct_thread_state(atomic_load(&pace->pacer[i].thread)) == 'R');
+			     ct_thread_wants(atomic_load(&pace->pacer[i].thread)));
 		pace->pacer[i].waits = pace->pacer[i].escapes = 0;
 	}
 	atomic_store(&pace->limit, pace->quantum);

@@ -17,6 +17,7 @@
  *       doze CPU                the vCPU halts, and its own thread sleeps
  *       stir CPU                and is woken, but comes to no block
  *       nod CPU                 and sleeps again, without a word
+ *       want CPU                or waits for a lock that somebody else has
  *       poll NS                 the main loop waits for a timer; prints how many other
  *                               events there were, and how long it was to the guest
  *       ring CPU                makes an event for that
@@ -285,7 +286,8 @@ static void nap(void)
 /* --- QEMU's main loop, and vCPUs that sleep as QEMU's threads do --- */
 
 static sem_t lies, stirred[CT_CPUS];
-static _Atomic bool nods[CT_CPUS];
+static _Atomic char then[CT_CPUS]; /* what it does when it has been woken */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int sleeper[CT_CPUS];
 static int bell; /* what says that a timer was set anew */
 
@@ -298,8 +300,10 @@ static void *run_asleep(void *data)
 	sem_post(&lies);
 	while (sem_wait(&stirred[vcpu]))
 		;
-	while (!atomic_load(&nods[vcpu])) /* it is woken, and has not come to a block yet */
+	while (!atomic_load(&then[vcpu])) /* it is woken, and has not come to a block yet */
 		__builtin_ia32_pause();
+	if (atomic_load(&then[vcpu]) == 'w')
+		pthread_mutex_lock(&lock);
 	for (;;)
 		pause();
 	return NULL;
@@ -345,6 +349,7 @@ static int play(void)
 
 	bell = eventfd(0, 0);
 	sem_init(&lies, 0, 0);
+	pthread_mutex_lock(&lock);
 
 	while (scanf("%15s %u", word, &vcpu) == 2) {
 		uint64_t pc = 0, address = 0;
@@ -369,8 +374,8 @@ static int play(void)
 				return 2;
 		} else if (!strcmp(word, "stir")) {
 			sem_post(&stirred[vcpu]);
-		} else if (!strcmp(word, "nod")) {
-			atomic_store(&nods[vcpu], true);
+		} else if (!strcmp(word, "nod") || !strcmp(word, "want")) {
+			atomic_store(&then[vcpu], *word);
 			see_asleep(vcpu);
 		} else if (!strcmp(word, "ring")) {
 			if (write(bell, &(uint64_t){ 1 }, sizeof(uint64_t)) != sizeof(uint64_t))
