@@ -30,13 +30,17 @@ static const struct param access_params[] = {
 	  "operations of each process" },
 	{ "own", PARAM_NUMBER, "0", 0, 1, NULL,
 	  "1: each process asks for a file of its own" },
+	{ "depth", PARAM_NUMBER, "0", 0, 20, NULL,
+	  "directories in the path to the file, each of which is checked as well" },
 	{ "session", PARAM_NUMBER, "0", 0, 1, NULL,
 	  "1: the processes have a session keyring, as those of a login do" },
 	{ 0 },
 };
 
-/* Files beside FILE_PATH, one for each of so many processes. */
-static void mount_overlay(unsigned own)
+static char deeper[128]; /* "d/" for each directory between the mount and the files */
+
+/* Files beside FILE_PATH, one for each of so many processes, in so many directories. */
+static void mount_overlay(unsigned own, unsigned depth)
 {
 	char content[BYTES + 1];
 
@@ -49,8 +53,12 @@ static void mount_overlay(unsigned own)
 	memset(content, 'x', BYTES);
 	content[BYTES] = '\0';
 	write_file(WORK "/o/lower/f", content);
+	for (unsigned i = 0; i < depth; i++) {
+		strcat(deeper, "d/");
+		make_dir(WORK "/o/lower/%s", deeper);
+	}
 	for (unsigned i = 0; i < own; i++)
-		write_file(text(WORK "/o/lower/f%u", i), content);
+		write_file(text(WORK "/o/lower/%sf%u", deeper, i), content);
 	mount_fs("overlay", WORK "/o/merged",
 		 "lowerdir=" WORK "/o/lower,upperdir=" WORK "/o/upper,workdir="
 		 WORK "/o/work");
@@ -60,7 +68,7 @@ static void prepare_access(struct worker *w)
 {
 	const bool own = arg_number("own");
 
-	w->pointer = strdup(own ? text(FILE_PATH "%u", w->id) : FILE_PATH);
+	w->pointer = strdup(own ? text(WORK "/o/merged/%sf%u", deeper, w->id) : FILE_PATH);
 }
 
 static void op_access(struct worker *w, uint64_t i)
@@ -133,7 +141,7 @@ static void region(const char *label, void (*prepare)(struct worker *w),
 
 static void run_access(void)
 {
-	mount_overlay(arg_number("own") ? arg_procs(worker_cpus()) : 0);
+	mount_overlay(arg_number("own") ? arg_procs(worker_cpus()) : 0, arg_number("depth"));
 	if (arg_number("session") &&
 	    syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0)
 		fail_errno("a session keyring");
@@ -142,7 +150,7 @@ static void run_access(void)
 
 static void run_read(void)
 {
-	mount_overlay(0);
+	mount_overlay(0, 0);
 	region("open", NULL, op_open);
 	region("read", prepare_read, op_read);
 	region("open-read", NULL, op_all);

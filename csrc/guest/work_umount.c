@@ -5,7 +5,10 @@
  * Both are rounds by turns, so that whatever else changes in the meantime
  * changes both. The mounts are there before a region begins. With busy=1 the
  * other CPUs run something, as those of a loaded machine do; a grace period
- * then has to interrupt them. With drawn=1 the places and the process have
+ * then has to interrupt them. With others=1 somebody else waits for one grace
+ * period after the other meanwhile, as on a machine where much is freed by RCU:
+ * who asks for one while one is on its way has to wait for that and for the
+ * next. With drawn=1 the places and the process have
  * names that nobody knows beforehand, and it is counted how often the process
  * gives up its CPU to wait, for whatever. With apart=N some of N microseconds
  * pass before each, by chance: else every one begins where the one before it
@@ -13,7 +16,9 @@
  */
 #include "guest.h"
 
+#include <linux/membarrier.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "args.h"
@@ -24,7 +29,7 @@
 #include "sys.h"
 #include "work.h"
 
-#define MAX_BUSY 1024
+#define MAX_BESIDE 1024
 
 static const struct param params[] = {
 	{ "ops", PARAM_NUMBER, "30", 1, 100000, NULL,
@@ -33,6 +38,8 @@ static const struct param params[] = {
 	  "turns in which they are done" },
 	{ "busy", PARAM_NUMBER, "0", 0, 1, NULL,
 	  "1: the other CPUs run a loop meanwhile" },
+	{ "others", PARAM_NUMBER, "0", 0, 1, NULL,
+	  "1: somebody else always waits for a grace period" },
 	{ "drawn", PARAM_NUMBER, "0", 0, 1, NULL,
 	  "1: names are drawn, and waits are counted" },
 	{ "apart", PARAM_NUMBER, "0", 0, 1000000, NULL,
@@ -103,12 +110,33 @@ static void turn(struct result *result, int how, uint64_t ops)
 	gate_run(&gate, result);
 }
 
+/* synchronize_rcu(), as a system call */
+static void wait_for_readers(void)
+{
+	if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0))
+		fail_errno("membarrier");
+}
+
+static pid_t start_beside(int cpu, void (*what)(void))
+{
+	const pid_t pid = fork();
+
+	if (pid < 0)
+		fail_errno("fork");
+	if (!pid) {
+		pin_to(cpu);
+		for (;;)
+			what();
+	}
+	return pid;
+}
+
 static void run(void)
 {
 	struct result plain = { .label = "plain" }, lazy = { .label = "lazy" };
 	const uint64_t ops = arg_number("ops"), rounds = arg_number("rounds");
-	static pid_t busy[MAX_BUSY];
-	unsigned n_busy = 0;
+	static pid_t beside[MAX_BESIDE + 1];
+	unsigned n = 0;
 
 	drawn = arg_number("drawn");
 	apart_us = arg_number("apart");
@@ -122,29 +150,23 @@ static void run(void)
 		make_dir("%s", place(i));
 	}
 	if (arg_number("busy"))
-		for (unsigned i = 1; i < online_cpus() && n_busy < MAX_BUSY; i++) {
-			pid_t pid = fork();
-
-			if (pid < 0)
-				fail_errno("fork");
-			if (!pid) {
-				pin_to(online_cpu(i));
-				for (;;)
-					relax();
-			}
-			busy[n_busy++] = pid;
-		}
+		for (unsigned i = 1; i < online_cpus() && n < MAX_BESIDE; i++)
+			beside[n++] = start_beside(online_cpu(i), relax);
+	if (arg_number("others") && online_cpus() < 2)
+		fail("others=1 takes a CPU of its own: give two"); /* and one waits for no reader */
+	if (arg_number("others"))
+		beside[n++] = start_beside(online_cpu(online_cpus() - 1), wait_for_readers);
 	for (uint64_t round = 0; round < rounds; round++) {
-		const uint64_t n = ops * (round + 1) / rounds - ops * round / rounds;
+		const uint64_t some = ops * (round + 1) / rounds - ops * round / rounds;
 
-		if (!n)
+		if (!some)
 			continue;
-		turn(&plain, 0, n);
-		turn(&lazy, MNT_DETACH, n);
+		turn(&plain, 0, some);
+		turn(&lazy, MNT_DETACH, some);
 	}
-	for (unsigned i = 0; i < n_busy; i++) {
-		kill(busy[i], SIGKILL);
-		waitpid(busy[i], NULL, 0);
+	for (unsigned i = 0; i < n; i++) {
+		kill(beside[i], SIGKILL);
+		waitpid(beside[i], NULL, 0);
 	}
 	report_result(&plain);
 	report_result(&lazy);
