@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from contended import stats
 from contended.cases import Study, timed
 from contended.cases.evidence import Evidence, RunProbe, lab, ratio
 from contended.cases.host import Host, Seen, Traced, crowd, slower
+from contended.errors import ContendedError
 from contended.measure import today
 from contended.measure.results import Measurement
 from contended.measure.running import Running
@@ -118,6 +120,25 @@ _SITES = {
     name.replace("_", "-"): name
     for name in ("override_creds", "revert_creds", "generic_permission")
 }
+
+
+def sites(file: str, **costs: float) -> dict[str, float]:
+    """By function, its part of the lent credentials' HITM with 80 CPUs, in per cent.
+
+    The median of a record's seeds, or of those that have these `costs`, as `take=1.0`. Raises
+    ContendedError if the record is missing or damaged, or has none.
+    """
+    seen = timed.record(SLUG, file)
+    chosen = [each for each in seen.regions if costs.items() <= each["costs"].items()]
+    found = {}
+    for name in _SITES.values():
+        values = timed.by(name, "before", 80, _LENT, name).read(timed.Record(tuple(chosen)))
+        if not values:
+            raise ContendedError(f"{file} of {SLUG} has no boot by 80 CPUs with {costs}")
+        found[name] = stats.median(values)
+    return found
+
+
 _OVERRIDDEN = "overlay-only: override_creds per faccessat"
 _HITM = (
     RunProbe(f"before: {_MOVED}", lab("before", _BORROWED)),
@@ -194,7 +215,8 @@ STUDY = Study(
             note="Samples of perf c2c are of loads, those of atomic changes among them; here loads "
             "and stores count. The report's server does more than check access, and less of that "
             "on one file; here who comes first to the line finds it modified, and the two accesses "
-            "behind it often find it where it is.",
+            "behind it often find it where it is. The chapter has what was tried: files of their "
+            "own, deeper paths, and what is not known of the machine.",
         ),
     },
 )
