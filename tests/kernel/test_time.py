@@ -225,6 +225,18 @@ def test_two_windows_agree(kernel: Kernel) -> None:
 
 @pytest.mark.check
 @pytest.mark.usefixtures("no_vm_left")
+def test_each_directory_of_a_path_is_checked(kernel: Kernel) -> None:
+    """On an overlay with the mounter's credentials, which are borrowed once more for each."""
+
+    def borrowed(depth: int) -> float:
+        found = timed(kernel, "faccessat", 4, own="1", depth=str(depth), ops="50")
+        return sum(p.hitm for p in found.places if "kept by overlayfs" in p.thing)
+
+    assert borrowed(4) > 1.8 * borrowed(0) > 0
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
 def test_where_time_went_is_named(kernel: Kernel) -> None:
     found = timed(kernel, "stat", 8, ops="200")
     assert sum(place.ns for place in found.places) > 0.5 * found.stalled_ns
