@@ -746,6 +746,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 	ct_heads = reserve(CT_HEADS * sizeof(*ct_heads));
 	if (!vcpus || !ct_heads)
 		return refuse("out of memory");
+	pace.vcpus = options.system;
 	if (options.system)
 		atomic_store(&pace.pacers, (uint32_t)info->system.smp_vcpus);
 	/* Spinning pays only where whom we wait for has a host CPU. */

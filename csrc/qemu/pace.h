@@ -55,6 +55,7 @@ struct ct_pace {
 	_Atomic bool on;
 	uint64_t quantum;
 	uint32_t spins;
+	bool vcpus; /* and not threads of a program */
 	_Alignas(128) _Atomic uint32_t epoch; /* changes when waiters are to look again */
 	_Atomic uint32_t sleepers;
 	_Atomic uint32_t pacers; /* how many there are so far */
@@ -146,16 +147,17 @@ static char ct_thread_state(int thread)
 /*
  * Does a thread run, or would it? Who waits for a lock would: a vCPU that was
  * woken needs QEMU's big one, and who has that may have no host CPU for long.
- * One that is halted waits for a condition, which is another kind of futex.
+ * One that is halted waits for a condition, which is another kind of futex. A
+ * program's threads (user mode) sleep in either kind of their own will.
  */
-static bool ct_thread_wants(int thread)
+static bool ct_thread_wants(const struct ct_pace *pace, int thread)
 {
 	const char state = ct_thread_state(thread);
 	unsigned long call, kind;
 	char text[256];
 
-	if (state != 'S')
-		return state;
+	if (state != 'S' || !pace->vcpus)
+		return state && state != 'S';
 	ct_thread_says(thread, "syscall", text, sizeof(text));
 	if (!strncmp(text, "running", 7))
 		return true;
@@ -189,7 +191,7 @@ static void ct_drop_asleep(struct ct_pace *pace)
 		struct ct_pacer *other = &pace->pacer[i];
 
 		if (atomic_load(&other->running) && !atomic_load(&other->asks) &&
-		    !atomic_load(&other->done) && !ct_thread_wants(atomic_load(&other->thread)))
+		    !atomic_load(&other->done) && !ct_thread_wants(pace, atomic_load(&other->thread)))
 			atomic_store(&other->running, false);
 	}
 }
@@ -272,7 +274,7 @@ static inline void ct_pace_begin(struct ct_pace *pace)
 	for (uint32_t i = 0; i < atomic_load(&pace->pacers); i++) {
 		atomic_store(&pace->pacer[i].done, 0);
 		atomic_store(&pace->pacer[i].running,
-			     ct_thread_wants(atomic_load(&pace->pacer[i].thread)));
+			     ct_thread_wants(pace, atomic_load(&pace->pacer[i].thread)));
 		pace->pacer[i].waits = pace->pacer[i].escapes = 0;
 	}
 	atomic_store(&pace->limit, pace->quantum);

@@ -291,11 +291,20 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int sleeper[CT_CPUS];
 static int bell; /* what says that a timer was set anew */
 
+/* A vCPU halts, and a program's thread calls the kernel. */
+static void go_idle(unsigned vcpu)
+{
+	if (idle_cb)
+		idle_cb(1, vcpu);
+	else
+		syscall_cb(1, vcpu, SYS_futex, 0, 0, 0, 0, 0, 0, 0, 0);
+}
+
 static void *run_asleep(void *data)
 {
 	const unsigned vcpu = (unsigned)(uintptr_t)data;
 
-	idle_cb(1, vcpu);
+	go_idle(vcpu);
 	sleeper[vcpu] = (int)syscall(SYS_gettid);
 	sem_post(&lies);
 	while (sem_wait(&stirred[vcpu]))
@@ -368,7 +377,7 @@ static int play(void)
 
 			*nowhere = 0;
 		} else if (!strcmp(word, "idle")) {
-			idle_cb(1, vcpu);
+			go_idle(vcpu);
 		} else if (!strcmp(word, "doze")) {
 			if (doze(vcpu))
 				return 2;
