@@ -39,7 +39,7 @@ static const struct param access_params[] = {
 
 static char deeper[128]; /* "d/" for each directory between the mount and the files */
 
-/* Files beside FILE_PATH, one for each of so many processes, in so many directories. */
+/* A file, and beside it one for each of so many processes, in so many directories. */
 static void mount_overlay(unsigned own, unsigned depth)
 {
 	char content[BYTES + 1];
@@ -52,11 +52,11 @@ static void mount_overlay(unsigned own, unsigned depth)
 	make_dir(WORK "/o/merged");
 	memset(content, 'x', BYTES);
 	content[BYTES] = '\0';
-	write_file(WORK "/o/lower/f", content);
 	for (unsigned i = 0; i < depth; i++) {
 		strcat(deeper, "d/");
 		make_dir(WORK "/o/lower/%s", deeper);
 	}
+	write_file(text(WORK "/o/lower/%sf", deeper), content);
 	for (unsigned i = 0; i < own; i++)
 		write_file(text(WORK "/o/lower/%sf%u", deeper, i), content);
 	mount_fs("overlay", WORK "/o/merged",
@@ -67,8 +67,10 @@ static void mount_overlay(unsigned own, unsigned depth)
 static void prepare_access(struct worker *w)
 {
 	const bool own = arg_number("own");
+	char number[16];
 
-	w->pointer = strdup(own ? text(WORK "/o/merged/%sf%u", deeper, w->id) : FILE_PATH);
+	snprintf(number, sizeof(number), "%u", w->id);
+	w->pointer = strdup(text(WORK "/o/merged/%sf%s", deeper, own ? number : ""));
 }
 
 static void op_access(struct worker *w, uint64_t i)

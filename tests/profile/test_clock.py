@@ -56,21 +56,32 @@ def machine(**changed: int) -> str:
 TICK = 0x9000
 
 
-def play(fake: Path, where: Path, lines: list[str], cpus: int = 4, **changed: int) -> plugin.Region:
-    """Play a trace from the region's begin to its end."""
-    out = where / "report.json"
-    arguments = [f"out={out}", "quantum=1000000000", f"tick={TICK:#x}", machine(**changed)]
+def trace(
+    fake: Path, where: Path, cpus: int, events: str, *arguments: str, mode: str = "system"
+) -> str:
+    """Play a trace: what the fake prints. Its report is in the folder."""
     run = subprocess.run(
-        [str(fake), "trace", str(cpus), "system", *arguments],
-        input="\n".join(["begin 0", *lines, "end 0"]),
+        [str(fake), "trace", str(cpus), mode, f"out={where / 'report.json'}", *arguments],
+        input=events,
         text=True,
         capture_output=True,
         check=False,
         timeout=60,
     )
     assert run.returncode == 0, run.stderr
-    (region,) = plugin.parse(out.read_bytes()).regions
+    return run.stdout
+
+
+def the_region(where: Path) -> plugin.Region:
+    (region,) = plugin.parse((where / "report.json").read_bytes()).regions
     return region
+
+
+def play(fake: Path, where: Path, lines: list[str], cpus: int = 4, **changed: int) -> plugin.Region:
+    """Play a trace from the region's begin to its end."""
+    arguments = ["quantum=1000000000", f"tick={TICK:#x}", machine(**changed)]
+    trace(fake, where, cpus, "\n".join(["begin 0", *lines, "end 0"]), *arguments)
+    return the_region(where)
 
 
 def cost(
@@ -461,17 +472,9 @@ def test_timers_are_late_inside_of_a_region(fake: Path, tmp_path: Path) -> None:
 
 def guest(fake: Path, where: Path, cpus: int, events: str, *arguments: str) -> list[list[int]]:
     """What a guest in its own time prints: a line for each nap and each poll."""
-    command = [str(fake), "trace", str(cpus), "system", f"out={where / 'report.json'}"]
-    run = subprocess.run(
-        [*command, "clock=guest", "quantum=1000000000", machine(), *arguments],
-        input=events,
-        text=True,
-        capture_output=True,
-        check=False,
-        timeout=20,
-    )
-    assert not run.returncode, run.stderr
-    return [[int(number) for number in line.split()] for line in run.stdout.splitlines()]
+    own = ("clock=guest", "quantum=1000000000", machine())
+    printed = trace(fake, where, cpus, events, *own, *arguments)
+    return [[int(number) for number in line.split()] for line in printed.splitlines()]
 
 
 def test_a_guest_lives_in_the_time_of_its_cpus(fake: Path, tmp_path: Path) -> None:
@@ -542,17 +545,8 @@ def test_who_fell_asleep_as_the_region_began_is_not_waited_for(
     waited_for: bool,
 ) -> None:
     """Each wait for it is given up in the end, which is an escape."""
-    out = tmp_path / "report.json"
-    run = subprocess.run(
-        [str(fake), "trace", "3", mode, f"out={out}", *kept],
-        input=f"doze 2\nstir 2\n{events}{work * 50}end 0",
-        text=True,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert not run.returncode, run.stderr
-    (region,) = plugin.parse(out.read_bytes()).regions
+    trace(fake, tmp_path, 3, f"doze 2\nstir 2\n{events}{work * 50}end 0", *kept, mode=mode)
+    region = the_region(tmp_path)
     assert region.cpus[0].instructions.user + region.cpus[0].stores.user > 0
     assert (region.cpus[0].escapes > 0) == waited_for
 
@@ -592,7 +586,7 @@ def test_a_guests_time_is_the_slowest_ones(fake: Path, tmp_path: Path) -> None:
     *asleep, (_, at_work, _) = guest(fake, tmp_path, 2, events)
     assert asleep == [[0, 3_000_000], [0, 2_000_000]]
     assert at_work == 0
-    (region,) = plugin.parse((tmp_path / "report.json").read_bytes()).regions
+    region = the_region(tmp_path)
     woken = [cpu.clock.done[0] / 1000 for cpu in region.cpus if cpu.clock and cpu.clock.done]
     assert len(woken) == 2
     assert all(5_000_000 <= ns < 5_000_100 for ns in woken)
