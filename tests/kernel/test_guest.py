@@ -125,15 +125,37 @@ def test_busybox_must_be_static(
         guest.find_busybox()
 
 
-def test_a_shell_has_busybox_and_the_workloads(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def busybox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program that says its commands as busybox does, where the guest's is looked for."""
     source = tmp_path / "fake.c"
     source.write_text('#include <stdio.h>\nint main(void) { puts("ls\\nsh\\n../x"); return 0; }\n')
-    cc.compile_([source], guest.FLAGS, tmp_path / "busybox")
-    monkeypatch.setenv("CONTENDED_BUSYBOX", str(tmp_path / "busybox"))
+    program = tmp_path / "busybox"
+    cc.compile_([source], guest.FLAGS, program)
+    monkeypatch.setenv("CONTENDED_BUSYBOX", str(program))
+    return program
+
+
+def test_a_shell_has_busybox_and_the_workloads(home: Path, busybox: Path) -> None:
     content = gzip.decompress(guest.shell_initrd().read_bytes())
     for name in (b"init\0", b"ct\0", b"bin/busybox\0", b"bin/ls\0", b"bin/sh\0"):
         assert name in content
-    assert b"../x" not in content.replace((tmp_path / "busybox").read_bytes(), b"")
+    assert b"../x" not in content.replace(busybox.read_bytes(), b"")
     assert guest.shell_initrd() != guest.initrd()
+
+
+@pytest.mark.parametrize("programs", [[], ["busybox"]])
+def test_a_script_s_archive_begins_where_the_kernel_looks_for_it(
+    programs: list[str], home: Path, busybox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a multiple of four, after a plain archive; a compressed one can be of any length."""
+    monkeypatch.setattr(guest, "libraries", lambda _: [])
+    guest.shell_initrd()  # must not be taken for the other
+    with guest.tools_initrd([busybox for _ in programs], "echo hello") as initrd:
+        content = initrd.read_bytes()
+    second = content.index(b"TRAILER!!!\0") + len(b"TRAILER!!!\0")
+    second += len(content[second:]) - len(content[second:].lstrip(b"\0"))
+    assert content.startswith(b"070701")
+    assert content[second:].startswith(b"070701")
+    assert second % 4 == 0
+    assert b"script\0" in content[second:]

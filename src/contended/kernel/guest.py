@@ -46,7 +46,8 @@ def tools_initrd(
     """That with programs of this system, their libraries, and a shell's script as `/script`.
 
     The programs are some hundred megabytes, kept in the cache; the script, and `more` files, are of
-    one boot. Nothing is compressed, since an emulated machine copies faster than it unpacks.
+    one boot. Nothing is compressed, with no programs either: an emulated machine copies faster than
+    it unpacks, and a plain archive's length is a multiple of four, where the next must begin.
     """
     tools = _packed(find_busybox(), programs)
     try:
@@ -105,7 +106,7 @@ def archive(entries: Iterable[Entry]) -> bytes:
     return b"".join(parts)
 
 
-def _packed(busybox: Path | None, programs: Sequence[Path] = ()) -> Path:
+def _packed(busybox: Path | None, programs: Sequence[Path] | None = None) -> Path:
     place = tree.home() / "csrc" / "guest"
     sources = sorted([*place.glob("*.c"), *place.glob("*.h")])
     if not sources:
@@ -118,13 +119,13 @@ def _packed(busybox: Path | None, programs: Sequence[Path] = ()) -> Path:
         raise
     name, more = "lab.cpio.gz", list[Entry]()
     if busybox is not None:
-        files = {file for each in programs for file in (each, *libraries(each))}
+        files = {file for each in programs or () for file in (each, *libraries(each))}
         read = ((str(file)[1:], PROGRAM, file.read_bytes()) for file in sorted(files))
         more = _with_commands(busybox) + _with_folders(read)
         digest = hashlib.sha256()
         for entry in more:
             digest.update(repr(entry[:2]).encode() + entry[2])
-        kind, end = ("tools", "cpio") if programs else ("shell", "cpio.gz")
+        kind, end = ("shell", "cpio.gz") if programs is None else ("tools", "cpio")
         name = f"{kind}-{digest.hexdigest()[:32]}.{end}"
     file = program.parent / name
     if file.exists():
@@ -132,7 +133,7 @@ def _packed(busybox: Path | None, programs: Sequence[Path] = ()) -> Path:
     try:
         with child.scratch(file.parent) as work:
             made = work / file.name
-            pack = archive if programs else packed
+            pack = packed if programs is None else archive
             made.write_bytes(pack([("init", PROGRAM, program.read_bytes()), *more]))
             made.replace(file)  # the rename publishes it: nobody ever boots half an archive
     except OSError as error:
