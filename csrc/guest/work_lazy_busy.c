@@ -23,6 +23,7 @@
 #include "args.h"
 #include "calls.h"
 #include "gate.h"
+#include "loop.h"
 #include "mounts.h"
 #include "romfs.h"
 #include "sys.h"
@@ -80,12 +81,10 @@ static int take_device(struct worker *w)
 
 static void op(struct worker *w, uint64_t i)
 {
-	int fd = open_file(device, O_RDONLY);
+	int fd;
 
 	(void)i;
-	if (ioctl(fd, LOOP_SET_FD, image))
-		fail_errno("attach an image to %s", device);
-	close(fd);
+	loop_attach(device, image);
 	if (mount(device, PLACE, "romfs", MS_RDONLY, NULL))
 		fail_errno("mount the romfs on %s", device);
 	check_content();
@@ -119,10 +118,8 @@ static void turn(struct result *result, int how)
 /* A device that was lost is not free, so the next one is another. */
 static void choose_device(int control)
 {
-	const int number = ioctl(control, LOOP_CTL_GET_FREE);
+	const int number = loop_free(control);
 
-	if (number < 0)
-		fail_errno("find a free loop device");
 	if (number >= MAX_DEVICES)
 		fail("lazy-busy: more than %d devices were lost", MAX_DEVICES);
 	snprintf(device, sizeof(device), "/dev/loop%d", number);
@@ -158,7 +155,7 @@ static void run(void)
 	struct result lazy = { .label = "lazy" }, plain = { .label = "plain" };
 	struct result others = { .label = "lookers", .ops = arg_number("ops") };
 	unsigned char content[ROMFS_BYTES];
-	int control = open_file("/dev/loop-control", O_RDWR);
+	int control = open_file(LOOP_CONTROL, O_RDWR);
 	pid_t pids[64];
 
 	lookers = arg_number("lookers");

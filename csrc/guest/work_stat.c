@@ -19,6 +19,7 @@
 #include "calls.h"
 #include "gate.h"
 #include "lister.h"
+#include "loop.h"
 #include "sys.h"
 #include "work.h"
 
@@ -28,6 +29,8 @@ static const struct param stat_params[] = {
 	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL, "operations of each process" },
 	{ "name", PARAM_NUMBER, "18", 1, 255, NULL,
 	  "characters of the file's name" },
+	{ "disk", PARAM_NUMBER, "0", 0, 1, NULL,
+	  "1: the file is on an ext4, as if on a disk, and not on tmpfs" },
 	{ 0 },
 };
 
@@ -58,12 +61,15 @@ static void op(struct worker *w, uint64_t i)
 		fail("stat %s found another file", path);
 }
 
-static void make_the_file(void)
+static void make_the_file(bool disk)
 {
 	struct stat st;
 
 	make_dir(DIRECTORY);
-	mount_fs("tmpfs", DIRECTORY, NULL);
+	if (disk)
+		mount_disk(DIRECTORY);
+	else
+		mount_fs("tmpfs", DIRECTORY, NULL);
 	snprintf(path, sizeof(path), DIRECTORY "/%0*d",
 		 (int)arg_number("name"), 7);
 	make_file("%s", path);
@@ -84,7 +90,7 @@ static void run_on_one_file(void (*prepare)(struct worker *w),
 	};
 	struct result result = { .size = arg_number("name") };
 
-	make_the_file();
+	make_the_file(arg_number("disk"));
 	gate_run(&gate, &result);
 	report_result(&result);
 }
@@ -168,7 +174,7 @@ static void run_perturbed(void)
 	if (gate.procs > online_cpus() - 1)
 		fail("procs=%u: stat-perturbed has room for %u processes here",
 		     gate.procs, online_cpus() - 1);
-	make_the_file();
+	make_the_file(false);
 	for (unsigned i = 0; i < arg_number("dirs"); i++)
 		make_dir(DIRECTORY "/d%u", i);
 	phase(gate, "calm", false);

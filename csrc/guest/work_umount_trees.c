@@ -21,6 +21,7 @@
 
 #include "args.h"
 #include "draw.h"
+#include "loop.h"
 #include "mounts.h"
 #include "report.h"
 #include "romfs.h"
@@ -103,17 +104,10 @@ static long objects(const char *cache)
 
 static const char *attached_device(const char *where)
 {
-	const int number = ioctl(control, LOOP_CTL_GET_FREE);
 	const char *at = place_in(where);
-	int fd;
 
-	if (number < 0)
-		fail_errno("find a free loop device");
-	snprintf(device, sizeof(device), "/dev/loop%d", number);
-	fd = open_file(device, O_RDONLY);
-	if (ioctl(fd, LOOP_SET_FD, image))
-		fail_errno("attach an image to %s", device);
-	close(fd);
+	snprintf(device, sizeof(device), "/dev/loop%d", loop_free(control));
+	loop_attach(device, image);
 	if (mount(device, at, "romfs", MS_RDONLY, NULL))
 		fail_errno("mount the romfs on %s", device);
 	return at;
@@ -373,7 +367,7 @@ static void run(void)
 	make_dir("%s", probes);
 	for (unsigned i = 0; i < PROBES; i++)
 		make_dir("%s/%u", probes, i);
-	control = open_file("/dev/loop-control", O_RDWR);
+	control = open_file(LOOP_CONTROL, O_RDWR);
 	romfs_image(content);
 	image = open(text(WORK "/%s", drawn_word()), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (image < 0 || write(image, content, sizeof(content)) != sizeof(content))

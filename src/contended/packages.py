@@ -114,6 +114,8 @@ PACKAGES = (
             ("test", "labs"), False, command="bwrap"),
     Package("busybox-static", "the shell in a kernel (without it: no shell there)", ("kernels",),
             False, file="/bin/busybox"),
+    Package("e2fsprogs", "makes a disk's file system for a kernel (without it: no such run)",
+            ("test", "kernels"), False, file="/usr/sbin/mkfs.ext4"),
     Package("bpftrace", "runs the field guide's commands in a kernel (without it: skipped)",
             ("test",), False, command="bpftrace"),
     Package("dwarves", "describes a kernel's types, for bpftrace and pahole (without it: skipped)",
@@ -124,7 +126,7 @@ PACKAGES = (
 )  # fmt: skip
 
 _SAME = ["bc", "bison", "bubblewrap", "ca-certificates", "chromium", "flex", "gcc", "git", "make"]
-_SAME += ["patch", "perl", "qemu-user", "bpftrace"]
+_SAME += ["patch", "perl", "qemu-user", "bpftrace", "e2fsprogs"]
 ELSEWHERE = {
     "dnf": dict.fromkeys(_SAME) | {
         "libc6-dev": "glibc-devel", "gnupg": "gnupg2", "liburcu-dev": "userspace-rcu-devel",

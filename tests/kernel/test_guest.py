@@ -13,7 +13,7 @@ from support import make_home, one_line
 
 from contended import cc, tree
 from contended.errors import ContendedError
-from contended.kernel import guest
+from contended.kernel import build, guest, qemu
 
 ENTRIES = (
     ("init", guest.PROGRAM, b"\x7fELF and so on"),
@@ -123,6 +123,36 @@ def test_busybox_must_be_static(
     shutil.copy(true, tmp_path / "busybox")  # it needs the C library beside it
     with pytest.raises(ContendedError, match="apt-get install busybox-static"):
         guest.find_busybox()
+
+
+def test_a_disk_is_an_empty_ext4_and_the_same_each_time(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = guest.disk_initrd()
+    content = gzip.decompress(first.read_bytes())
+    image = content[content.index(b"disk.img\0") :]
+    image = image[len(b"disk.img") + (-(110 + len(b"disk.img\0"))) % 4 + 1 :][: guest.DISK_BYTES]
+    assert image[1080:1082] == b"\x53\xef"  # the superblock's magic number
+    first.unlink()
+    assert guest.disk_initrd() == first
+    assert gzip.decompress(first.read_bytes()) == content
+    assert guest.initrd() != first
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(ContendedError, match="apt-get install e2fsprogs"):
+        guest.disk_initrd()
+
+
+def test_a_run_with_a_disk_gets_one(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qemu, "find", lambda: "qemu")
+    monkeypatch.setattr(qemu, "command_line", lambda _: "")
+    kernel = build.Kernel("s", "v", "base", "0", Path(), Path(), "", "", "")
+    for args, wanted in (
+        ({"disk": "1"}, guest.disk_initrd()),
+        ({"disk": "0"}, guest.initrd()),
+        ({}, guest.initrd()),
+    ):
+        said = qemu.arguments(qemu.Boot(kernel=kernel, args=args), "tcg")
+        assert said[said.index("-initrd") + 1] == str(wanted)
 
 
 @pytest.fixture

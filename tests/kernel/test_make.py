@@ -120,14 +120,17 @@ def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path
     assert ("CONFIG_DEBUG_INFO=y" in text) == (name in variants.WITH_DWARF)
     assert ("CONFIG_FUNCTION_PROFILER=y" in text) == (name in variants.WITH_DWARF)
     assert ("CONFIG_KPROBES=y" in text) == (name == "observe")
-    for option in ("CONFIG_USER_NS=y", "CONFIG_KEYS=y"):
-        assert (option in text) == (name in ("users", "selftests"))
+    users, disk = name in ("users", "selftests"), name == "distribution-disk"
+    assert ("CONFIG_USER_NS=y" in text) == users
+    assert ("CONFIG_KEYS=y" in text) == (users or disk)  # which encryption asks for
+    for option in ("CONFIG_EXT4_FS=y", "CONFIG_FS_ENCRYPTION=y"):
+        assert (option in text) == disk
     may_open = name in ("handles", "many") or name.startswith("distribution")
     assert ("CONFIG_FHANDLE=y" in text) == may_open
     assert ("CONFIG_NR_CPUS=256" in text) == name.endswith("many")
     for option in ("CONFIG_SECURITY_APPARMOR=y", "CONFIG_MEMCG=y"):
         assert (option in text) == name.startswith("distribution")
-    assert ("CONFIG_IMA=y" in text) == (name == "distribution-ima")
+    assert ("CONFIG_IMA=y" in text) == (disk or name == "distribution-ima")
     assert ("CONFIG_PREEMPT_RCU=y" in text) == (name == "preempt")
     rates = {"hz-250": 250, "hz-1000": 1000, "preempt": 1000}
     assert f"CONFIG_HZ={rates.get(name, 100)}\n" in text

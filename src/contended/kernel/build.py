@@ -49,6 +49,7 @@ OBJECTS = {
     "many": 760,
     "distribution": 900,
     "distribution-ima": 1000,
+    "distribution-disk": 1150,
     "distribution-many": 900,
     "up": 690,
     "observe": 800,

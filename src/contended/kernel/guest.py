@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,18 +25,34 @@ _WHAT = "the kernel lab's guest"
 _STATIC = " (the static C library is missing: apt-get install libc6-dev)"
 BUSYBOX = ("/bin/busybox", "/usr/bin/busybox", "/bin/busybox.static")
 #: Modes, as stat(2) has them, of what everybody may enter, execute and follow.
-FOLDER, PROGRAM, LINK = 0o040755, 0o100755, 0o120777
+FOLDER, PROGRAM, FILE, LINK = 0o040755, 0o100755, 0o100644, 0o120777
+DISK_BYTES = 8 << 20
+_UUID = "c0de0000-0000-4000-8000-000000000001"
+_FEATURES = (
+    *("has_journal", "ext_attr", "resize_inode", "dir_index", "filetype", "extent", "64bit"),
+    *("flex_bg", "sparse_super", "large_file", "huge_file", "dir_nlink", "extra_isize"),
+    "metadata_csum",
+)
+_EXT4 = (
+    *("-b", "1024", "-I", "256", "-U", _UUID, "-O", ",".join(("none", *_FEATURES))),
+    *("-E", f"hash_seed={_UUID},lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0"),
+)
 Entry = tuple[str, int, bytes]  #: A name without its first slash, a mode, and what is in it.
 
 
 def initrd() -> Path:
     """The compressed initramfs with the guest as `/init`, compiled now if it has to be."""
-    return _packed(None)
+    return _packed("lab")
+
+
+def disk_initrd() -> Path:
+    """The same with an image of an empty ext4 as `/disk.img`."""
+    return _packed("disk", [("disk.img", FILE, _disk())])
 
 
 def shell_initrd() -> Path:
     """The same with busybox and its commands, and the guest as `/ct`, for a reader to look at."""
-    return _packed(find_busybox())
+    return _packed("shell", _with_commands(find_busybox()))
 
 
 @contextmanager
@@ -49,7 +65,10 @@ def tools_initrd(
     one boot. Nothing is compressed, with no programs either: an emulated machine copies faster than
     it unpacks, and a plain archive's length is a multiple of four, where the next must begin.
     """
-    tools = _packed(find_busybox(), programs)
+    files = {file for each in programs for file in (each, *libraries(each))}
+    read = ((str(file)[1:], PROGRAM, file.read_bytes()) for file in sorted(files))
+    beside = _with_commands(find_busybox())
+    tools = _packed("tools", [*beside, *_with_folders(read)], archive)
     try:
         with child.scratch(tools.parent) as work:
             file = work / "tools.cpio"
@@ -106,7 +125,9 @@ def archive(entries: Iterable[Entry]) -> bytes:
     return b"".join(parts)
 
 
-def _packed(busybox: Path | None, programs: Sequence[Path] | None = None) -> Path:
+def _packed(
+    kind: str, more: Sequence[Entry] = (), pack: Callable[[Iterable[Entry]], bytes] = packed
+) -> Path:
     place = tree.home() / "csrc" / "guest"
     sources = sorted([*place.glob("*.c"), *place.glob("*.h")])
     if not sources:
@@ -117,28 +138,36 @@ def _packed(busybox: Path | None, programs: Sequence[Path] | None = None) -> Pat
         if re.search(r"cannot find -l|error:.*stdio\.h", error.output):
             raise cc.CompileError(_WHAT, error.output, _STATIC) from None
         raise
-    name, more = "lab.cpio.gz", list[Entry]()
-    if busybox is not None:
-        files = {file for each in programs or () for file in (each, *libraries(each))}
-        read = ((str(file)[1:], PROGRAM, file.read_bytes()) for file in sorted(files))
-        more = _with_commands(busybox) + _with_folders(read)
-        digest = hashlib.sha256()
-        for entry in more:
-            digest.update(repr(entry[:2]).encode() + entry[2])
-        kind, end = ("shell", "cpio.gz") if programs is None else ("tools", "cpio")
-        name = f"{kind}-{digest.hexdigest()[:32]}.{end}"
-    file = program.parent / name
+    digest = hashlib.sha256()
+    for entry in more:
+        digest.update(repr(entry[:2]).encode() + entry[2])
+    name = f"{kind}-{digest.hexdigest()[:32]}" if more else kind
+    file = program.parent / (name + (".cpio.gz" if pack is packed else ".cpio"))
     if file.exists():
         return file
     try:
         with child.scratch(file.parent) as work:
             made = work / file.name
-            pack = packed if programs is None else archive
             made.write_bytes(pack([("init", PROGRAM, program.read_bytes()), *more]))
             made.replace(file)  # the rename publishes it: nobody ever boots half an archive
     except OSError as error:
         raise ContendedError(f"cannot write {file}: {error.strerror}") from error
     return file
+
+
+def _disk() -> bytes:
+    """An empty ext4 as Debian 12 makes it, the same bytes each time."""
+    program = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if program is None:
+        raise ContendedError("a file system on a disk needs mkfs.ext4: apt-get install e2fsprogs")
+    fixed = {"E2FSPROGS_FAKE_TIME": "1", "MKE2FS_CONFIG": os.devnull}
+    with child.scratch() as work:
+        file = work / "disk.img"
+        asked = (program, "-q", "-F", *_EXT4, file, f"{DISK_BYTES >> 10}k")
+        made = store.ask(asked, env={**os.environ, **fixed})
+        if made.returncode:
+            raise ContendedError(f"{program} fails: {made.stderr.strip()}")
+        return file.read_bytes()
 
 
 def _with_folders(entries: Iterable[Entry]) -> list[Entry]:

@@ -44,6 +44,7 @@ _LAYERS = {
     "many": ("base", "handles", "many"),
     "distribution": ("base", "distribution"),
     "distribution-ima": ("base", "distribution", "ima"),
+    "distribution-disk": ("base", "distribution", "ima", "disk"),
     "distribution-many": ("base", "distribution", "many"),
     "debug": ("base", "bare", "debug"),
     "up": ("base", "bare", "debug", "up"),

@@ -169,12 +169,18 @@ def arguments(boot: Boot, accel: str) -> list[str]:
         *("-accel", tcg if accel == "tcg" else "kvm"),
         # Without ACPI a kernel learns only of the first core of each socket.
         *("-smp", f"{boot.vcpus},sockets={boot.vcpus},cores=1,threads=1"),
-        *("-kernel", str(boot.kernel.image), "-initrd", str(boot.initrd or guest.initrd())),
+        *("-kernel", str(boot.kernel.image), "-initrd", str(_initrd(boot))),
         *("-append", command_line(boot)),
         # sleep=off: an idle guest's clock jumps to its next timer instead of following the host's.
         *(("-icount", "shift=0,sleep=off") if boot.icount else ()),
         *(("-plugin", boot.plugin + slow) if boot.plugin is not None else ()),
     ]
+
+
+def _initrd(boot: Boot) -> Path:
+    if boot.initrd:
+        return boot.initrd
+    return guest.disk_initrd() if boot.args.get("disk") == "1" else guest.initrd()
 
 
 def start(

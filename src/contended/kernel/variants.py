@@ -24,6 +24,7 @@ Config = Literal[
     "many",
     "distribution",
     "distribution-ima",
+    "distribution-disk",
     "distribution-many",
     "debug",
     "up",
@@ -39,12 +40,13 @@ Config = Literal[
 CONFIGS = get_args(Config)
 #: What a layout, and the profiler, must have.
 WITH_DWARF = (
-    *("base", "users", "handles", "many"),
-    *("distribution", "distribution-ima", "distribution-many", "observe"),
+    *("base", "users", "handles", "many", "observe"),
+    *("distribution", "distribution-ima", "distribution-disk", "distribution-many"),
 )
 #: Their runs are recorded by hand; no outcome takes such a kernel, and so no test builds one.
 BY_HAND = (
-    *("handles", "many", "distribution", "distribution-ima", "distribution-many"),
+    *("handles", "many"),
+    *("distribution", "distribution-ima", "distribution-disk", "distribution-many"),
     *("hz-250", "hz-1000", "preempt", "rt", "kasan", "kcsan", "selftests"),
 )
 #: The first release that has what a configuration asks for.
