@@ -22,9 +22,9 @@ int loop_free(int control)
 	return number;
 }
 
-void loop_attach(const char *device, int image)
+void loop_attach(const char *device, int flags, int image)
 {
-	const int fd = open_file(device, O_RDONLY);
+	const int fd = open_file(device, flags);
 
 	if (ioctl(fd, LOOP_SET_FD, image))
 		fail_errno("attach an image to %s", device);
@@ -37,7 +37,7 @@ void mount_disk(const char *at)
 	const char *device = text("/dev/loop%d", loop_free(control));
 	const int image = open_file(DISK_IMAGE, O_RDWR);
 
-	loop_attach(device, image);
+	loop_attach(device, O_RDWR, image);
 	close(image);
 	close(control);
 	if (mount(device, at, "ext4", MS_RELATIME, NULL))

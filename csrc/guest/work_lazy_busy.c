@@ -84,7 +84,7 @@ static void op(struct worker *w, uint64_t i)
 	int fd;
 
 	(void)i;
-	loop_attach(device, image);
+	loop_attach(device, O_RDONLY, image);
 	if (mount(device, PLACE, "romfs", MS_RDONLY, NULL))
 		fail_errno("mount the romfs on %s", device);
 	check_content();

@@ -107,7 +107,7 @@ static const char *attached_device(const char *where)
 	const char *at = place_in(where);
 
 	snprintf(device, sizeof(device), "/dev/loop%d", loop_free(control));
-	loop_attach(device, image);
+	loop_attach(device, O_RDONLY, image);
 	if (mount(device, at, "romfs", MS_RDONLY, NULL))
 		fail_errno("mount the romfs on %s", device);
 	return at;
