@@ -31,6 +31,8 @@ static const struct param stat_params[] = {
 	  "characters of the file's name" },
 	{ "disk", PARAM_NUMBER, "0", 0, 1, NULL,
 	  "1: the file is on an ext4, as if on a disk, and not on tmpfs" },
+	{ "own", PARAM_NUMBER, "0", 0, 1, NULL,
+	  "1: a file for each process, all in one directory" },
 	{ 0 },
 };
 
@@ -61,21 +63,33 @@ static void op(struct worker *w, uint64_t i)
 		fail("stat %s found another file", path);
 }
 
-static void make_the_file(bool disk)
+static void make_file_of(unsigned number)
 {
 	struct stat st;
 
+	snprintf(path, sizeof(path), DIRECTORY "/%0*u",
+		 (int)arg_number("name"), number);
+	make_file("%s", path);
+	if (stat(path, &st))
+		fail_errno("stat %s", path);
+	inode = st.st_ino;
+}
+
+static void make_the_file(bool disk)
+{
 	make_dir(DIRECTORY);
 	if (disk)
 		mount_disk(DIRECTORY);
 	else
 		mount_fs("tmpfs", DIRECTORY, NULL);
-	snprintf(path, sizeof(path), DIRECTORY "/%0*d",
-		 (int)arg_number("name"), 7);
-	make_file("%s", path);
-	if (stat(path, &st))
-		fail_errno("stat %s", path);
-	inode = st.st_ino;
+	make_file_of(7);
+}
+
+/* Each process has its copy of the path since the fork. */
+static void choose_file(struct worker *w)
+{
+	if (arg_number("own"))
+		make_file_of(100 + w->id);
 }
 
 static void run_on_one_file(void (*prepare)(struct worker *w),
@@ -97,14 +111,14 @@ static void run_on_one_file(void (*prepare)(struct worker *w),
 
 static void run_stat(void)
 {
-	run_on_one_file(NULL, op);
+	run_on_one_file(choose_file, op);
 }
 
 static int descriptor; /* each process's own */
 
 static void open_the_file(struct worker *w)
 {
-	(void)w;
+	choose_file(w);
 	descriptor = open_file(path, O_RDWR);
 }
 
@@ -141,7 +155,7 @@ static void run_fstat(void)
 
 static void run_open(void)
 {
-	run_on_one_file(NULL, op_open);
+	run_on_one_file(choose_file, op_open);
 }
 
 static void phase(struct gate gate, const char *label, bool perturbed)

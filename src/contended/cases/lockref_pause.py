@@ -30,7 +30,7 @@ _SAID = {
     "what has a pause is too fast; if it does not, fstat without one is too slow.",
 }
 """Of some sizes: what is known of the misses; docs/coherence.md has the experiments."""
-# `contended kernel time will-it-scale --run CALL-distribution --drawn`
+# `contended kernel time will-it-scale --run fstat-distribution --drawn`, and open-disk
 _FILE = "../will-it-scale/time-drawn-{}"
 _WHY = "virtual time runs the kernel's own calls; the simulated one has a fixed time for them"
 
@@ -142,6 +142,7 @@ def _of(workers: int) -> Evidence:
         timed=tuple(rows),
         note="What an instruction takes was chosen by the same table's one process, and by nothing "
         "else of it; each other number is told beforehand. With 96 processes two share a core. The "
-        "kernel does in each call what a distribution's does, as its author's did."
+        "kernel does in each call what a distribution's does, as its author's did, and what is "
+        "opened is on ext4, as his files were."
         + _SAID.get(workers, ""),
     )
