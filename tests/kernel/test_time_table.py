@@ -164,7 +164,7 @@ def test_the_page_says_what_either_number_of_requests_makes(page: str) -> None:
     assert f"{ends[paused, 1]} and {ends[none, 1]} with one request at a time, where 1.70" in flat
     paused, none = lockref_pause.names("open")
     both = (f"{ends[paused, one]} and {ends[none, one]}" for one in (0, 1))
-    assert "`open` makes {}, or {} (0.85 and 1.47)".format(*both) in flat
+    assert "`open`, on ext4, makes {}, or {} (0.85 and 1.47)".format(*both) in flat
     for call in lockref_pause.CALLS:
         for name, variant in zip(lockref_pause.names(call), ("pause", "no-pause"), strict=True):
             slow, fast = lockref_pause.by_requests(name, 48)
@@ -203,6 +203,34 @@ def test_the_page_says_who_waits_for_the_label(page: str) -> None:
     assert f"each for {said[0]} of an operation and together for\n{said[1]};" in page
 
 
+def test_the_page_says_what_a_file_on_a_disk_changes(page: str) -> None:
+    """And that the profile of own files does not exclude it, by the rule that was to decide."""
+    label, directory = [], []
+    for row in timed.record("will-it-scale", "time-own-disk").regions:
+        operation = 1e9 * row["cpus"] / row["per_second"]
+        of_label, of_directory = (
+            sum(place["ns"] for place in row["places"] if what in place[key]) / operation
+            for key, what in (("function", "apparmor_"), ("thing", 'd_lockref ("/" of ext4)'))
+        )
+        assert 0 < of_directory / of_label < 21 / 79
+        label.append(100 * of_label)
+        directory.append(100 * of_directory)
+    ends = [f"{min(parts):.0f} to {max(parts):.0f} %" for parts in (directory, label)]
+    flat = " ".join(page.split())
+    said = f"{ends[0]} of an operation are for the directory's dentry and {ends[1]} for the label"
+    assert said in flat
+    for name, where in (("no-pause", "without the pause makes"), ("pause", "and with it")):
+        middles = [f"{lockref_pause.middles(f'open-{name}')[n]:.2f}" for n in (2, 8, 24, 48)]
+        assert f"{where} {', '.join(middles[:-1])} and {middles[-1]} times" in flat
+        memory = timed.record("will-it-scale", "time-drawn-open")
+        middles = [
+            f"{stats.median([*memory.rates(name, n).values()]) / rate:.2f}"
+            for n, rate in zip((2, 8, 24, 48), PUBLISHED["open", name][1:5], strict=True)
+        ]
+        before = f"({'on tmpfs ' if name == 'no-pause' else ''}{', '.join(middles[:-1])}"
+        assert f"{before} and {middles[-1]})" in flat
+
+
 def test_the_pause_costs_at_every_size_from_eight_on() -> None:
     """The effect that the commit is about has the right sign."""
     ours = recorded()
@@ -227,9 +255,9 @@ def test_the_page_says_how_much_of_the_drawn_table_held(page: str) -> None:
 
 def test_one_process_of_the_drawn_table_is_as_fast_as_the_published_one() -> None:
     """What an instruction takes was chosen by that, and by nothing else."""
-    for run in ("fstat", "open"):
+    for run, file in (("fstat", "fstat"), ("open", "open"), ("open", "disk")):
         least, most = sorted(PUBLISHED[run, variant][0] for variant in ("pause", "no-pause"))
-        kept = timed.record("will-it-scale", f"time-drawn-{run}")
+        kept = timed.record("will-it-scale", f"time-drawn-{file}")
         for variant in ("pause", "no-pause"):
             rates = kept.rates(variant, 1).values()
             assert len(rates) == 30

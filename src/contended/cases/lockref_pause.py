@@ -30,8 +30,7 @@ _SAID = {
     "what has a pause is too fast; if it does not, fstat without one is too slow.",
 }
 """Of some sizes: what is known of the misses; docs/coherence.md has the experiments."""
-# `contended kernel time will-it-scale --run fstat-distribution --drawn`, and open-disk
-_FILE = "../will-it-scale/time-drawn-{}"
+_ON_DISK = (2, 8, 24, 48)  # processes whose opens are recorded on ext4
 _WHY = "virtual time runs the kernel's own calls; the simulated one has a fixed time for them"
 
 
@@ -129,7 +128,9 @@ def _values() -> Iterator[tuple[Predicted, Sequence[float]]]:
 def _of(workers: int) -> Evidence:
     rows: list[timed.Time] = []
     for call in CALLS:
-        file, both = _FILE.format(call), names(call)
+        both, on_disk = names(call), call == "open" and workers in _ON_DISK
+        # `contended kernel time will-it-scale --run open-disk --drawn`, or CALL-distribution
+        file = f"../will-it-scale/time-drawn-{'disk' if on_disk else call}"
         variants = "pause", "no-pause"
         rows += [
             timed.rate(name, variant, workers, file=file)
@@ -142,7 +143,7 @@ def _of(workers: int) -> Evidence:
         timed=tuple(rows),
         note="What an instruction takes was chosen by the same table's one process, and by nothing "
         "else of it; each other number is told beforehand. With 96 processes two share a core. The "
-        "kernel does in each call what a distribution's does, as its author's did, and what is "
-        "opened is on ext4, as his files were."
+        "kernel does in each call what a distribution's does, as its author's did."
+        + (" What is opened is on ext4, as his files were." if workers in _ON_DISK else "")
         + _SAID.get(workers, ""),
     )
