@@ -389,6 +389,7 @@ def test_axe_sees_what_is_wrong_and_what_is_covered(site: str) -> None:
             page.evaluate("document.querySelector('article svg').removeAttribute('aria-label')")
             assert [v for v in violations(page) if v.startswith("svg-img-alt")]
             page.goto(f"{site}/{FIRST}", wait_until="load")
+            page.evaluate(UNFOLD)
             page.add_style_tag(content=".highlight .kn { color: #808080 !important }")
             assert [v for v in violations(page) if re.match('color-contrast: .*class="kn"', v)]
 
