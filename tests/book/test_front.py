@@ -25,7 +25,7 @@ NOW = """
   getComputedStyle(document.querySelector(".moving .line")).transform,
   ...[...document.querySelectorAll(".moving b")].map(
     (each) => Number(getComputedStyle(each).getPropertyValue("--ops"))),
-  document.getAnimations().filter((each) => each.playState === "running").length,
+  document.getAnimations().filter((each) => each.playState === "running" || each.pending).length,
 ]
 """
 # Text in the two figures that is too small to read, or beside the screen.
