@@ -144,6 +144,6 @@ def _of(workers: int) -> Evidence:
         note="What an instruction takes was chosen by the same table's one process, and by nothing "
         "else of it; each other number is told beforehand. With 96 processes two share a core. The "
         "kernel does in each call what a distribution's does, as its author's did."
-        + (" What is opened is on ext4, as his files were." if workers in _ON_DISK else "")
+        + (" What is opened is on ext4, as his files were later." if workers in _ON_DISK else "")
         + _SAID.get(workers, ""),
     )
