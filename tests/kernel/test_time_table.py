@@ -217,8 +217,20 @@ def test_the_page_says_what_a_file_on_a_disk_changes(page: str) -> None:
         directory.append(100 * of_directory)
     ends = [f"{min(parts):.0f} to {max(parts):.0f} %" for parts in (directory, label)]
     flat = " ".join(page.split())
-    said = f"{ends[0]} of an operation are for the directory's dentry and {ends[1]} for the label"
-    assert said in flat
+    takes = {
+        run: sorted(
+            row["costs"]["instruction"] * row["per_second"] / PUBLISHED[run, row["variant"]][0]
+            for row in timed.record("will-it-scale", f"time-one-disk-{run}").regions
+        )
+        for run in ("open", "fstat")
+    }
+    least, most = takes["open"]
+    assert f"takes {least:.3f} to {most:.3f} ns by one process's `open` on ext4" in flat
+    least, most = takes["fstat"]
+    assert f"and {least:.3f} to {most:.3f} by its `fstat`" in flat
+    before = (0.2005 + 0.2028) / (0.1710 + 0.1729)  # on tmpfs, as the page's commands have it
+    apart = [100 * (each - 1) for each in (sum(takes["open"]) / sum(takes["fstat"]), before)]
+    assert "so the two calls are {:.0f} % apart and no longer {:.0f}.".format(*apart) in flat
     for name, where in (("no-pause", "without the pause makes"), ("pause", "and with it")):
         middles = [f"{lockref_pause.middles(f'open-{name}')[n]:.2f}" for n in (2, 8, 24, 48)]
         assert f"{where} {', '.join(middles[:-1])} and {middles[-1]} times" in flat
@@ -227,8 +239,8 @@ def test_the_page_says_what_a_file_on_a_disk_changes(page: str) -> None:
             f"{stats.median([*memory.rates(name, n).values()]) / rate:.2f}"
             for n, rate in zip((2, 8, 24, 48), PUBLISHED["open", name][1:5], strict=True)
         ]
-        before = f"({'on tmpfs ' if name == 'no-pause' else ''}{', '.join(middles[:-1])}"
-        assert f"{before} and {middles[-1]})" in flat
+        memory_said = f"({'on tmpfs ' if name == 'no-pause' else ''}{', '.join(middles[:-1])}"
+        assert f"{memory_said} and {middles[-1]})" in flat
 
 
 def test_the_pause_costs_at_every_size_from_eight_on() -> None:

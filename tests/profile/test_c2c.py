@@ -332,10 +332,15 @@ def test_opening_files_moves_the_root_dentrys_lockref(
 @pytest.mark.check
 @pytest.mark.usefixtures("kernel")  # skips where there is no source
 def test_a_distribution_s_kernel_does_more_in_an_open(profiled: dict[str, Profiles]) -> None:
-    """It asks a security module, and counts whose memory the open file is: the guest's group's."""
-    asked = ("apparmor_file_open", "obj_cgroup_charge")
+    """It asks a security module, and counts whose memory the open file is: the guest's group's.
+
+    And on ext4 it takes the directory's dentry, which files of their own have in common.
+    """
+    asked = ("apparmor_file_open", "obj_cgroup_charge", "ext4_file_open", "dget_parent")
     run = GuestRun(
-        *("opens-distribution", "open-creat", {"ops": 50}, "distribution"), vcpus=2, watch=asked
+        *("opens-disk", "open", {"ops": 50, "disk": 1, "own": 1}, "distribution-disk"),
+        vcpus=2,
+        watch=asked,
     )
     plain = Variant("test", "before", "Linux as it is")
     kernel = build.build(plain, run.config, source.find())
@@ -343,6 +348,15 @@ def test_a_distribution_s_kernel_does_more_in_an_open(profiled: dict[str, Profil
     for function in asked:
         seen = query.value(found, "before", f"calls_per_op.{function}")
         assert seen == pytest.approx(1, abs=0.05), function
+    (worst, *_) = (
+        thing
+        for line in found.of("before").lines
+        for thing in map(str, line.things)
+        if "d_lockref" in thing
+    )
+    assert '"/" of ext4' in worst
+    # each has a file of its own
+    assert query.value(found, "before", "hitm_per_op.field(dentry.d_lockref).role(file)") == 0
 
 
 def test_looking_up_a_long_name_moves_the_line_of_its_dentrys_lockref(

@@ -24,7 +24,7 @@ FLAGS = ("-static", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
 _WHAT = "the kernel lab's guest"
 _STATIC = " (the static C library is missing: apt-get install libc6-dev)"
 BUSYBOX = ("/bin/busybox", "/usr/bin/busybox", "/bin/busybox.static")
-#: Modes, as stat(2) has them, of what everybody may enter, execute and follow.
+#: Modes, as stat(2) has them, of what everybody may enter, execute, read and follow.
 FOLDER, PROGRAM, FILE, LINK = 0o040755, 0o100755, 0o100644, 0o120777
 DISK_BYTES = 8 << 20
 _UUID = "c0de0000-0000-4000-8000-000000000001"
@@ -164,7 +164,7 @@ def _disk() -> bytes:
     with child.scratch() as work:
         file = work / "disk.img"
         asked = (program, "-q", "-F", *_EXT4, file, f"{DISK_BYTES >> 10}k")
-        made = store.ask(asked, env={**os.environ, **fixed})
+        made = store.ask(asked, env={**os.environ, "LC_ALL": "C", **fixed})
         if made.returncode:
             raise ContendedError(f"{program} fails: {made.stderr.strip()}")
         return file.read_bytes()
