@@ -217,6 +217,8 @@ def test_the_page_says_what_a_file_on_a_disk_changes(page: str) -> None:
         directory.append(100 * of_directory)
     ends = [f"{min(parts):.0f} to {max(parts):.0f} %" for parts in (directory, label)]
     flat = " ".join(page.split())
+    said = f"{ends[0]} of an operation are for the directory's dentry and {ends[1]} for the label"
+    assert said in flat
     takes = {
         run: sorted(
             row["costs"]["instruction"] * row["per_second"] / PUBLISHED[run, row["variant"]][0]
