@@ -398,15 +398,20 @@ def test_the_table_of_the_pause_is_read_by_call_and_size(
     monkeypatch.setenv("CONTENDED_HOME", str(home))
     rates = {("fstat", "pause"): 3e6, ("fstat", "no-pause"): 6e6}
     rates |= {("open", "pause"): 1e6, ("open", "no-pause"): 4e6}
-    # opens of eight are on ext4: what is in memory must not be taken for them
-    for file, call, times in (("fstat", "fstat", 1), ("disk", "open", 1), ("open", "open", 3)):
+    # the file of eight is on ext4: what is in memory must not be taken for it
+    for disk, call, times in (
+        ("disk-", "fstat", 1),
+        ("", "fstat", 3),
+        ("disk-", "open", 1),
+        ("", "open", 3),
+    ):
         found = [
             region(variant, n, 1, n * rate * times)
             for (name, variant), rate in rates.items()
             if name == call
             for n in (1, 8)
         ]
-        (place / f"time-drawn-{file}.json").write_text(json.dumps({"results": found}))
+        (place / f"time-drawn-{disk}{call}.json").write_text(json.dumps({"results": found}))
     about = lockref_pause.evidence()
     seen = timed.load("lockref-degrade", about["pause-8"].timed)
     for (call, variant), rate in rates.items():

@@ -30,7 +30,7 @@ _SAID = {
     "what has a pause is too fast; if it does not, fstat without one is too slow.",
 }
 """Of some sizes: what is known of the misses; docs/coherence.md has the experiments."""
-_ON_DISK = (2, 8, 24, 48)  # processes whose opens are recorded on ext4
+_ON_DISK = (2, 8, 24, 48)  # processes whose file is on ext4 in the record
 _WHY = "virtual time runs the kernel's own calls; the simulated one has a fixed time for them"
 
 
@@ -128,9 +128,9 @@ def _values() -> Iterator[tuple[Predicted, Sequence[float]]]:
 def _of(workers: int) -> Evidence:
     rows: list[timed.Time] = []
     for call in CALLS:
-        both, on_disk = names(call), call == "open" and workers in _ON_DISK
-        # `contended kernel time will-it-scale --run open-disk --drawn`, or CALL-distribution
-        file = f"../will-it-scale/time-drawn-{'disk' if on_disk else call}"
+        both, on_disk = names(call), "disk-" if workers in _ON_DISK else ""
+        # `contended kernel time will-it-scale --run CALL-disk --drawn`, or CALL-distribution
+        file = f"../will-it-scale/time-drawn-{on_disk}{call}"
         variants = "pause", "no-pause"
         rows += [
             timed.rate(name, variant, workers, file=file)
@@ -144,6 +144,6 @@ def _of(workers: int) -> Evidence:
         note="What an instruction takes was chosen by the same table's one process, and by nothing "
         "else of it; each other number is told beforehand. With 96 processes two share a core. The "
         "kernel does in each call what a distribution's does, as its author's did."
-        + (" What is opened is on ext4, as his files were later." if workers in _ON_DISK else "")
+        + (" The file is on ext4, as his were later." if workers in _ON_DISK else "")
         + _SAID.get(workers, ""),
     )
