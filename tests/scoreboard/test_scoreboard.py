@@ -387,6 +387,19 @@ def test_what_was_given_up_is_doubted_whatever_kept_the_time() -> None:
         assert timed.doubtful(good | lost | {"clock": "guest"})
 
 
+def test_a_record_that_was_written_anew_is_read_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A file is kept as long as it is what it was, since many rows are of the same one."""
+    home = make_home(tmp_path / "home")
+    monkeypatch.setenv("CONTENDED_HOME", str(home))
+    file = home / "results" / "will-it-scale" / "time-any.json"
+    file.parent.mkdir(parents=True)
+    for rate in (1000.0, 2000.5):
+        file.write_text(json.dumps({"results": [region("pause", 8, 1, rate)]}))
+        assert timed.record("will-it-scale", "time-any").rates("pause", 8) == {1: rate}
+
+
 def test_the_table_of_the_pause_is_read_by_call_and_size(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
