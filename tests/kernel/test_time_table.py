@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from contended import stats, tree
+from contended import register, stats, tree
 from contended.cases import lockref_pause, open_creat_unlazy, overlay_creds, timed
 from contended.cases.open_creat_unlazy import OPENS
 
@@ -238,6 +238,12 @@ def test_the_page_says_what_a_file_on_a_disk_changes(page: str) -> None:
     assert said.format(*of_disk_and_memory("open")) in flat
     said = "makes {} times what is published without the pause (on tmpfs {}), and {} with it ({})"
     assert said.format(*of_disk_and_memory("fstat")) in flat
+    found = timed.load("lockref-degrade", lockref_pause.evidence()["pause-8"].timed)
+    low, _ = stats.percentiles(found["fstat-no-pause"].values)
+    published = register.get("lockref-degrade").figure("pause-8").value("fstat-no-pause").spread
+    over = low / max(published)
+    assert over > 1
+    assert f"is too fast by {over:.2f} now" in flat
 
 
 def of_disk_and_memory(call: str) -> list[str]:

@@ -93,13 +93,8 @@ def test_the_scoreboard_says_how_much_of_a_row_it_is(root: Path) -> None:
     kept = recorded(root)
     said = f"executes {min(kept) / 1e3:.0f} to {max(kept) / 1e3:.0f} thousand instructions for each"
     assert said in found.note
-    published = (
-        1e6
-        * register.get(umount_grace_period.SLUG)
-        .figure("umounts-in-a-row")
-        .value("expedited")
-        .middle
-    )
+    row = register.get(umount_grace_period.SLUG).figure(umount_grace_period.IN_A_ROW)
+    published = 1e6 * row.value("expedited").middle
     assert 0.25 < min(kept) / published < max(kept) / published < 0.5  # "a third"
     call = timed.load(umount_grace_period.SLUG, found.timed)["expedited"]
     assert max(call.values) * 1e6 < min(kept)
