@@ -100,6 +100,9 @@ Priced = dict[str, tuple[float, Basis, str, float, float]]
 """Costs by name, nanoseconds (but `request`, a part), each with what a Parameter has."""
 
 _LATENCY, _PAUSE = "viennot2022latency", "mariadb2019pause"
+_NEAR = f"{_LATENCY}, bex2023mlc, plantegg2022mlc"
+_FAR = f"{_NEAR}: the mean of both ways, since a line that crosses comes back"
+_AS_MUCH = f"{_LATENCY} has one machine; others may be as far from it as among Cascade Lake's"
 _IN_TURN = "readers of one shared line are served in turn, faster than transfers"
 _OVERLAP = "acknowledgements overlap, so that their number hardly matters"
 _FIRST = (
@@ -111,19 +114,19 @@ _CASCADE_LAKE: Priced = {
     "rmw_hit": (6.0, "cited", "giesen2014atomics", 5.0, 8.0),
     "pause": (45.0, "cited", _PAUSE, 40.0, 60.0),
     "core": (7.5, "cited", _LATENCY, 7.4, 7.6),
-    "near": (48.0, "cited", _LATENCY, 47.0, 49.3),
-    "cross": (48.0, "cited", _LATENCY, 47.0, 49.3),
-    "far": (135.0, "cited", _LATENCY, 113.0, 136.0),
-    "fill": (81.0, "cited", "bex2023mlc", 80.8, 141.6),
+    "near": (48.0, "cited", _NEAR, 47.0, 51.7),
+    "cross": (48.0, "cited", _NEAR, 47.0, 51.7),
+    "far": (135.0, "cited", _FAR, 113.0, 144.0),
+    "fill": (81.0, "cited", "bex2023mlc, plantegg2022mlc", 77.9, 144.7),
     "share": (10.0, "assumed", _IN_TURN, 2.0, 25.0),
     "invalidate": (0.0, "assumed", _OVERLAP, 0.0, 2.0),
     "request": (0.1, "cited", _FIRST, 0.08, 0.25),
 }
 _ICE_LAKE = _CASCADE_LAKE | {
     "core": (8.1, "cited", _LATENCY, 8.1, 8.1),
-    "near": (51.0, "cited", _LATENCY, 51.0, 51.0),
-    "cross": (51.0, "cited", _LATENCY, 51.0, 51.0),
-    "far": (108.0, "cited", _LATENCY, 108.0, 108.0),
+    "near": (51.0, "assumed", _AS_MUCH, 50.0, 55.0),
+    "cross": (51.0, "assumed", _AS_MUCH, 50.0, 55.0),
+    "far": (108.0, "assumed", _AS_MUCH, 90.0, 115.0),
 }
 _MILAN = _CASCADE_LAKE | {
     "pause": (17.0, "cited", _PAUSE, 3.0, 17.0),
