@@ -25,6 +25,7 @@ from contended.simulate.program import Memory, Program
 
 pytest_plugins = ("labfixtures",)
 
+LABELS = ("", "calm")
 BOX = machines.get("2x20-smt")
 WAY = BOX.costs.near
 BEFORE = Variant("test", "before", "as it is")
@@ -381,6 +382,36 @@ def test_a_seed_s_costs_are_drawn_once_for_all_variants_and_sizes(
     assert json.loads(found.to_json())["results"][0]["costs"] == drawn[0]
 
 
+def test_what_a_result_depends_on_is_asked_by_one_cost_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: dict[str, list[tuple[int, dict[str, float]]]] = {}
+
+    def booted(_kernel: object, variant: Variant, _run: GuestRun, *where: object) -> list[Timed]:
+        _, cpus, seed, price, *_ = where
+        own = [point(cpus, seed, 1e6, variant=variant.name, costs=price, label=of) for of in LABELS]  # type: ignore[arg-type]
+        seen.setdefault(variant.name, []).append((seed, price))  # type: ignore[arg-type]
+        return own
+
+    monkeypatch.setattr(source, "find", lambda *_: None)
+    monkeypatch.setattr(build, "build", lambda *_: None)
+    monkeypatch.setattr(clock, "_timed", booted)
+    changes = [("pause", 20.0), ("pause", 60.0), ("far", 300.0)]
+    found = clock.time("dentry-false-sharing", cpus=[2], seeds=2, costs=changes, ahead=3)
+    plain = prices.costs(BOX, {"ahead": 3})
+    changed = [{}, *({name: value} for name, value in changes)]
+    wanted = [(seed, {**plain, **change}) for change in changed for seed in (1, 2)]
+    assert seen == {"before": wanted, "after": wanted}
+    tells = ("", "pause=20", "pause=60", "far=300")
+    labels = [f"{of} {tell}".strip() for of in LABELS for tell in tells]
+    assert sorted({each.label for each in found.found}) == sorted(labels)
+    for each in found.found:
+        told = next((c for c in changes if each.label.endswith(f"{c[0]}={c[1]:g}")), None)
+        assert each.costs == {**plain, **dict([told] if told else [])}
+    assert "costs of its own" not in str(found), "all boots of a label have the same"
+    assert str(found).count("pause=20") == 2 * len(LABELS)
+
+
 def test_on_a_distributions_kernel_an_instruction_takes_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -589,6 +620,12 @@ def test_a_release_s_kernel_is_of_its_source(
         (["--instruction", "0.3,0.2"], "--instruction: give"),
         (["--instruction", "nan"], "--instruction: give"),
         (["--instruction", "0.1,0.2,0.3"], "not like 0.2"),
+        (["--cost", "paus=3"], "no cost 'paus'"),
+        (["--cost", "pause"], "not like pause=20,60"),
+        (["--cost", "pause=3,x"], "not like pause=20,60"),
+        (["--cost", "pause=-3"], "--cost pause=-3: give"),
+        (["--cost", "far=nan"], "--cost far=nan: give"),
+        (["--cost", "pause=3", "--drawn"], "leave out --drawn"),
         (["--json", "/nowhere/x.json"], "/nowhere"),
         (["--plot", "/nowhere/x.svg"], "/nowhere"),
         (["--plot", "x.txt"], ".svg, .png or .pdf"),

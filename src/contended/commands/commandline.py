@@ -63,6 +63,15 @@ def setting(text: str) -> tuple[str, str]:
     raise argparse.ArgumentTypeError(f"{text!r} is not like name=9")
 
 
+def costs(text: str) -> list[tuple[str, float]]:
+    """A cost with the values that it has in turn, like `pause=20,60`."""
+    name, _, values = text.partition("=")
+    try:
+        return [(name, float(value)) for value in values.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like pause=20,60") from error
+
+
 def arguments(parser: argparse.ArgumentParser, does: Command, about: str | None = None) -> Add:
     """What adds arguments to the parser of a command; `does` gives the exit status, None for 0."""
     parser.description = about

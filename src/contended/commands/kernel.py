@@ -101,6 +101,15 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--instruction", type=commandline.between, metavar="NS,NS", help=one)
     early = "how long before its instruction a load may begin; default: 0, or drawn"
     add("--ahead", type=float, metavar="NS", help=early)
+    alone = "boots with one cost changed, and all else as it is, too; may be repeated"
+    add(
+        "--cost",
+        type=commandline.costs,
+        action="extend",
+        default=[],
+        metavar="NAME=V,V",
+        help=alone,
+    )
     who = "who is next for a line, as in the simulators; default: chance, or drawn with --drawn"
     add("--policy", choices=prices.POLICIES, default="chance", help=who)
     whose = "guest: for what sleeps, and for more processes than CPUs; default: region"
@@ -285,7 +294,7 @@ def _time(args: argparse.Namespace) -> None:
         args, "machine", "cpus", "run", "seeds", "drawn", "instruction", "ahead", "kept", "policy"
     )
     asked = {"wanted": args.variants, "names": args.releases}
-    asked |= {"window_ns": args.window, "source_path": args.source}
+    asked |= {"window_ns": args.window, "source_path": args.source, "costs": args.cost}
     with commandline.lines() as progress:
         found = clock.time(args.slug, changed=dict(args.set), progress=progress, **chosen, **asked)
     commandline.deliver(args.json, found.to_json, lambda: found)

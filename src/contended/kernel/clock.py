@@ -136,7 +136,8 @@ class Times:
             f"{first.window_ns:g} ns, the {first.clock}'s clock{who}. waits and lines: of an "
             "operation.\n"
         )
-        if any(t.costs != first.costs for t in self.found):
+        alike = {_of(t): t.costs for t in self.found}
+        if any(t.costs != alike[_of(t)] for t in self.found):
             head += "Each seed has costs of its own, drawn from the ranges of what is not known.\n"
         if any(t.suspect for t in self.found):
             head += (
@@ -173,6 +174,7 @@ def time(
     drawn: bool = False,
     instruction: tuple[float, float] | None = None,
     ahead: float | None = None,
+    costs: Sequence[tuple[str, float]] = (),
     kept: Clock = "region",
     policy: Policy = "chance",
     source_path: Path | None = None,
@@ -188,10 +190,12 @@ def time(
     the same for all variants. What an `instruction` takes, least and most nanoseconds, can be that
     with which one process is as fast as a published one, and how many nanoseconds `ahead` of its
     instruction a load may begin; and who is next for a line, another `policy` of `prices.POLICIES`
-    than chance. With the clock `kept` by the guest there may be more processes than CPUs, and sleep
-    is in that time. More CPUs than a run's kernels know are those of configuration `many`. Raises
-    UsageError for more than these, or the machine, have, an unknown machine, a window that is none,
-    for processes without a CPU on the region's clock, and for what the case lacks.
+    than chance. Each of some `costs` is changed alone, too, in boots of its own, whose label names
+    it: what a result depends on. With the clock `kept` by the guest there may be more processes
+    than CPUs, and sleep is in that time. More CPUs than a run's kernels know are those of
+    configuration `many`. Raises UsageError for more than these, or the machine, have, an unknown
+    machine or cost, a window that is none, for processes without a CPU on the region's clock, and
+    for what the case lacks.
     """
     case, box = variants.load(slug), machines.get(machine)
     check_range("--seeds", seeds, 1, 100)
@@ -211,23 +215,36 @@ def time(
             f"{procs} processes on {min(cpus)} CPUs: who waits for a CPU sleeps, so give "
             "--clock guest"
         )
-    chosen = _chosen(case, wanted, names, source_path, progress)
     told = {} if ahead is None else {"ahead": ahead}
     instruction = instruction or prices.instruction(how.config)
     one = {"instruction": sum(instruction) / 2} if instruction else {}
+    if drawn and costs:
+        raise UsageError("--cost changes a cost as it is stated: leave out --drawn")
     drawn_costs = prices.draws(box, seeds, instruction, told) if drawn else None
-    priced = drawn_costs or [prices.costs(box, told | one)] * seeds
-    plan = list(product(chosen, sorted(set(cpus)), enumerate(priced, 1)))
+    priced = [
+        (_label(change), seed, price)
+        for change in prices.apart(box, costs)
+        for seed, price in enumerate(
+            drawn_costs or [prices.costs(box, told | one | change)] * seeds, 1
+        )
+    ]
+    chosen = _chosen(case, wanted, names, source_path, progress)
+    plan = list(product(chosen, sorted(set(cpus)), priced))
     found: list[Timed] = []
-    for at, ((variant, tree), n, (seed, price)) in enumerate(plan):
+    for at, ((variant, tree), n, (label, seed, price)) in enumerate(plan):
         fits = how if n <= how.workers else how.of_many()
         kernel = build.build(variant, fits.config, tree, progress)
         if progress:
             progress(f"time {variant.name} on {n} CPUs", at, len(plan))
-        found += _met(kernel, variant, fits, box, n, seed, price, window_ns, kept, policy)
+        met = _met(kernel, variant, fits, box, n, seed, price, window_ns, kept, policy)
+        found += [replace(each, label=f"{each.label} {label}".strip()) for each in met]
     order = [variant.name for variant, _ in chosen]
     found.sort(key=lambda t: (order.index(t.variant), t.label, t.cpus, t.seed))
     return Times(slug, how.name, how.args, tuple(found))
+
+
+def _label(change: Mapping[str, float]) -> str:
+    return "".join(f"{name}={value:g}" for name, value in change.items())
 
 
 def _chosen(

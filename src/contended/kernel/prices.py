@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from contended.errors import UsageError, pick
 from contended.simulate.caches import Policy
 from contended.simulate.draws import latin, priced
 from contended.simulate.machines import MachineModel, Parameter
@@ -73,6 +74,18 @@ def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[s
         "grouped": float(round(drawn.get("grouped", 0.0))),
         "ahead": drawn.get("ahead", drawn.get("early", box.early.low) * own["instruction"]),
     }
+
+
+def apart(box: MachineModel, changes: Sequence[tuple[str, float]]) -> list[dict[str, float]]:
+    """For `costs`, what is changed in each boot: nothing, and then one cost after the other.
+
+    Raises UsageError for a cost that there is not, or that is no number from 0 to 10000.
+    """
+    for name, value in changes:
+        pick(costs(box), name, "--cost: no cost")
+        if not 0 <= value <= 10_000:
+            raise UsageError(f"--cost {name}={value:g}: give a number from 0 to 10000")
+    return [{}, *({name: value} for name, value in changes)]
 
 
 def _own(box: MachineModel) -> dict[str, tuple[float, Parameter]]:
