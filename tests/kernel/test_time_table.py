@@ -49,7 +49,8 @@ def near(a: float, b: float) -> bool:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return (tree.home() / "docs" / "coherence.md").read_text()
+    pages = ("published-table", "virtual-time")
+    return "\n".join((tree.home() / "docs" / f"{name}.md").read_text() for name in pages)
 
 
 def test_the_pages_table_is_the_record(page: str) -> None:
