@@ -24,7 +24,7 @@ CALLS = ("fstat", "open")
 _SAID = {
     8: " That open without the pause is too fast is not explained.",
     48: " If a socket sends all its requests for a line at once, lines cross so often that all but "
-    "open without the pause is too slow; if it sends one at a time, all is too fast. Which it is "
+    "open without the pause is too slow; if it sends one at a time, most is too fast. Which it is "
     "is not known, and drawn; chapter 4's seconds fit the former.",
     96: " Whether a socket sends one request for a line at a time is drawn as with 48. If it does, "
     "what has a pause is too fast; if it does not, fstat without one is too slow.",
