@@ -299,6 +299,20 @@ def test_the_page_says_what_each_cost_alone_makes_of_eight_processes(page: str) 
         assert f"| {' | '.join(cells)} |" in page
 
 
+def test_and_that_none_alone_brings_all_four_near(page: str) -> None:
+    off = {change: [max(r, 1 / r) for r in rates] for change, rates in alone().items()}
+    assert all(max(each) > 1.1 for each in off.values())
+    assert "**No cost alone brings all four within a tenth.**" in page
+    opens = [change for change, each in off.items() if max(each[2:]) < 1.1]
+    assert opens == ["rmw_hit=20"]
+    quotients = {change: rates[0] / rates[1] for change, rates in alone().items()}
+    said = f"quotient of `fstat` is {quotients['take=1']:.2f} times what is published"
+    assert said in page
+    assert f"where no load does, {quotients['']:.2f} times" in page
+    within = [change for change, each in quotients.items() if 1 < each < 1.3]
+    assert within == ["take=1"], "else it is too small, or the loop without a pause is as slow"
+
+
 def test_the_pause_costs_at_every_size_from_eight_on() -> None:
     """The effect that the commit is about has the right sign."""
     ours = recorded()
