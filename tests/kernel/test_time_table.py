@@ -313,6 +313,18 @@ def test_the_page_says_what_each_cost_alone_makes_of_eight_processes(page: str) 
         assert f"| {' | '.join(cells)} |" in page
 
 
+def test_the_page_says_how_much_two_seeds_differ(page: str) -> None:
+    apart = {}
+    for run in ("fstat", "open"):
+        seeds: dict[tuple[str, str], list[float]] = {}
+        for row in timed.record("will-it-scale", f"time-alone-{run}").regions:
+            seeds.setdefault((row["variant"], row["label"]), []).append(row["per_second"])
+        apart |= {(run, *of): max(rates) / min(rates) for of, rates in seeds.items()}
+    assert max(apart.values()) < 1.2
+    said = f"by {apart['open', 'no-pause', '']:.2f} in the last column where nothing is changed"
+    assert said in page
+
+
 def test_and_that_none_alone_brings_all_four_near(page: str) -> None:
     off = {change: [max(r, 1 / r) for r in rates] for change, rates in alone().items()}
     assert all(max(each) > 1.1 for each in off.values())
