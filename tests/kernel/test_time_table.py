@@ -314,7 +314,7 @@ def test_the_page_says_what_each_cost_alone_makes_of_eight_processes(page: str) 
 
 
 def test_the_page_says_how_much_two_seeds_differ(page: str) -> None:
-    apart = {}
+    apart: dict[tuple[str, str, str], float] = {}
     for run in ("fstat", "open"):
         seeds: dict[tuple[str, str], list[float]] = {}
         for row in timed.record("will-it-scale", f"time-alone-{run}").regions:
