@@ -624,6 +624,8 @@ def test_a_release_s_kernel_is_of_its_source(
         (["--cost", "pause"], "not like pause=20,60"),
         (["--cost", "pause=3,x"], "not like pause=20,60"),
         (["--cost", "pause=-3"], "--cost pause=-3: give"),
+        (["--cost", "cross=60"], "--cost cross=60 changes nothing on 2x20-smt"),
+        (["--cost", "pause=40"], "--cost pause=40 changes nothing"),
         (["--cost", "far=nan"], "--cost far=nan: give"),
         (["--cost", "pause=3", "--drawn"], "leave out --drawn"),
         (["--json", "/nowhere/x.json"], "/nowhere"),

@@ -18,6 +18,7 @@ from contended.cases import (
 )
 from contended.cases.open_creat_unlazy import OPENS
 from contended.kernel import clock
+from contended.simulate import machines
 
 # Linux f5fe24ef17b5: operations a second by number of processes, with the pause and without
 SIZES = (1, 2, 8, 24, 48, 96)
@@ -289,22 +290,24 @@ def of_disk_and_memory(call: str) -> list[str]:
     return found
 
 
-def alone() -> dict[str, list[float]]:
-    """By what is changed: eight processes' rates over what is published, in the columns' order."""
-    found: dict[str, list[float]] = {}
+def changed() -> dict[str, dict[tuple[str, str], list[float]]]:
+    """By what is changed, and by call and column: eight processes' rates, one of each seed."""
+    found: dict[str, dict[tuple[str, str], list[float]]] = {}
     for run in ("fstat", "open"):
-        rows = timed.record("will-it-scale", f"time-alone-{run}").regions
-        assert {row["cpus"] for row in rows} == {8}
-        for variant in ("pause", "no-pause"):
-            published = PUBLISHED[run, variant][SIZES.index(8)]
-            for change in dict.fromkeys(row["label"] for row in rows):
-                rates = [
-                    row["per_second"]
-                    for row in rows
-                    if (row["variant"], row["label"]) == (variant, change)
-                ]
-                found.setdefault(change, []).append(stats.median(rates) / published)
+        for row in timed.record("will-it-scale", f"time-alone-{run}").regions:
+            assert row["cpus"] == 8
+            rates = found.setdefault(row["label"], {})
+            rates.setdefault((run, row["variant"]), []).append(row["per_second"])
     return found
+
+
+def alone() -> dict[str, list[float]]:
+    """By what is changed: the middles over what is published, in the columns' order."""
+    at = SIZES.index(8)
+    return {
+        change: [stats.median(rates[of]) / published[at] for of, published in PUBLISHED.items()]
+        for change, rates in changed().items()
+    }
 
 
 def test_the_page_says_what_each_cost_alone_makes_of_eight_processes(page: str) -> None:
@@ -314,15 +317,23 @@ def test_the_page_says_what_each_cost_alone_makes_of_eight_processes(page: str) 
 
 
 def test_the_page_says_how_much_two_seeds_differ(page: str) -> None:
-    apart: dict[tuple[str, str, str], float] = {}
-    for run in ("fstat", "open"):
-        seeds: dict[tuple[str, str], list[float]] = {}
-        for row in timed.record("will-it-scale", f"time-alone-{run}").regions:
-            seeds.setdefault((row["variant"], row["label"]), []).append(row["per_second"])
-        apart |= {(run, *of): max(rates) / min(rates) for of, rates in seeds.items()}
-    assert max(apart.values()) < 1.2
-    said = f"by {apart['open', 'no-pause', '']:.2f} in the last column where nothing is changed"
+    found = changed()
+    apart = [max(seeds) / min(seeds) for rates in found.values() for seeds in rates.values()]
+    assert max(apart) < 1.2
+    seeds = found[""]["open", "no-pause"]
+    said = f"by {max(seeds) / min(seeds):.2f} in the last column where nothing is changed"
     assert said in page
+
+
+def test_the_page_says_how_much_two_boots_of_one_seed_differ(page: str) -> None:
+    cited = machines.get("2x24-smt").costs.far
+    apart = [
+        100 * abs(row["per_second"] / recorded()["fstat", row["variant"], row["cpus"]] - 1)
+        for row in timed.record("will-it-scale", "time-crossing").regions
+        if row["costs"]["far"] == cited
+    ]
+    assert len(apart) == 2
+    assert f"the same costs and seed have been seen {max(apart):.0f} % apart" in page
 
 
 def test_and_that_none_alone_brings_all_four_near(page: str) -> None:
@@ -335,6 +346,10 @@ def test_and_that_none_alone_brings_all_four_near(page: str) -> None:
     said = f"quotient of `fstat` is {quotients['take=1']:.2f} times what is published"
     assert said in page
     assert f"where no load does, {quotients['']:.2f} times" in page
+    rates = alone()
+    assert rates["pause=20"][0] == pytest.approx(rates[""][0], rel=0.02)
+    slower = 100 * (1 - rates["share=48"][1] / rates[""][1])
+    assert f"that of `fstat` by up to {slower:.0f} %" in page
     within = [change for change, each in quotients.items() if 1 < each < 1.3]
     assert within == ["take=1"], "else it is too small, or the loop without a pause is as slow"
 

@@ -79,12 +79,15 @@ def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[s
 def apart(box: MachineModel, changes: Sequence[tuple[str, float]]) -> list[dict[str, float]]:
     """For `costs`, what is changed in each boot: nothing, and then one cost after the other.
 
-    Raises UsageError for a cost that there is not, or that is no number from 0 to 10000.
+    Raises UsageError for a cost that there is not, or that is no number from 0 to 10000, or what
+    the machine costs anyway.
     """
     for name, value in changes:
         pick(costs(box), name, "--cost: no cost")
         if not 0 <= value <= 10_000:
             raise UsageError(f"--cost {name}={value:g}: give a number from 0 to 10000")
+        if costs(box, {name: value}) == costs(box):
+            raise UsageError(f"--cost {name}={value:g} changes nothing on {box.name}: leave it out")
     return [{}, *({name: value} for name, value in changes)]
 
 
