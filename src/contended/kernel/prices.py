@@ -60,6 +60,9 @@ _OWN = {
 _OF_CORES = ("instruction", "rmw_hit", "pause", "core", "ahead")
 _OF_WAYS = ("near", "cross", "far", "fill", "share")
 _OF_MACHINES = ("rmw_hit", "pause", "core", "near", "cross", "far", "fill", "share", "request")
+_NEEDED = ("instruction", "core", "near")  # picoseconds at least: the plugin has no clock without
+_EITHER = ("take", "grouped")
+_PARTS = ("request", "turbo", "clocked", *_EITHER)
 
 
 def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[str, float]:
@@ -79,13 +82,16 @@ def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[s
 def apart(box: MachineModel, changes: Sequence[tuple[str, float]]) -> list[dict[str, float]]:
     """For `costs`, what is changed in each boot: nothing, and then one cost after the other.
 
-    Raises UsageError for a cost that there is not, or that is no number from 0 to 10000, or what
-    the machine costs anyway.
+    Raises UsageError for a cost that there is not, for what it cannot be, and for what the machine
+    costs anyway.
     """
     for name, value in changes:
         pick(costs(box), name, "--cost: no cost")
-        if not 0 <= value <= 10_000:
-            raise UsageError(f"--cost {name}={value:g}: give a number from 0 to 10000")
+        least, most = 0.001 if name in _NEEDED else 0, 1 if name in _PARTS else 10_000
+        if not least <= value <= most:
+            raise UsageError(f"--cost {name}={value:g}: give a number from {least:g} to {most:g}")
+        if name in _EITHER and value not in (0, 1):
+            raise UsageError(f"--cost {name}={value:g}: give 0 or 1")
         if costs(box, {name: value}) == costs(box):
             raise UsageError(f"--cost {name}={value:g} changes nothing on {box.name}: leave it out")
     return [{}, *({name: value} for name, value in changes)]
