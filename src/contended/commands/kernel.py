@@ -101,15 +101,10 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--instruction", type=commandline.between, metavar="NS,NS", help=one)
     early = "how long before its instruction a load may begin; default: 0, or drawn"
     add("--ahead", type=float, metavar="NS", help=early)
-    alone = "boots with one cost changed, and all else as it is, too; may be repeated"
-    add(
-        "--cost",
-        type=commandline.costs,
-        action="extend",
-        default=[],
-        metavar="NAME=V,V",
-        help=alone,
-    )
+    one = "boots with one cost changed, and all else as it is, too; may be repeated"
+    add("--cost", type=commandline.costs, action="extend", default=[], metavar="N=V,V", help=one)
+    every = "so with each cost that counts: half, and twice as much; and each choice's other side"
+    add("--each-cost", action="store_true", help=every)
     who = "who is next for a line, as in the simulators; default: chance, or drawn with --drawn"
     add("--policy", choices=prices.POLICIES, default="chance", help=who)
     whose = "guest: for what sleeps, and for more processes than CPUs; default: region"
@@ -290,9 +285,8 @@ def _time(args: argparse.Namespace) -> None:
     commandline.check_writable(args.plot)
     if args.plot is not None:
         canvas.format_of(args.plot)
-    chosen = options(
-        args, "machine", "cpus", "run", "seeds", "drawn", "instruction", "ahead", "kept", "policy"
-    )
+    names = "machine", "cpus", "run", "seeds", "drawn", "instruction", "ahead", "kept", "policy"
+    chosen = options(args, *names, "each_cost")
     asked = {"wanted": args.variants, "names": args.releases}
     asked |= {"window_ns": args.window, "source_path": args.source, "costs": args.cost}
     with commandline.lines() as progress:

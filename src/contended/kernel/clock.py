@@ -175,6 +175,7 @@ def time(
     instruction: tuple[float, float] | None = None,
     ahead: float | None = None,
     costs: Sequence[tuple[str, float]] = (),
+    each_cost: bool = False,
     kept: Clock = "region",
     policy: Policy = "chance",
     source_path: Path | None = None,
@@ -191,11 +192,11 @@ def time(
     with which one process is as fast as a published one, and how many nanoseconds `ahead` of its
     instruction a load may begin; and who is next for a line, another `policy` of `prices.POLICIES`
     than chance. Each of some `costs` is changed alone, too, in boots of its own, whose label names
-    it: what a result depends on. With the clock `kept` by the guest there may be more processes
-    than CPUs, and sleep is in that time. More CPUs than a run's kernels know are those of
-    configuration `many`. Raises UsageError for more than these, or the machine, have, an unknown
-    machine or cost, a window that is none, for processes without a CPU on the region's clock, and
-    for what the case lacks.
+    it: what a result depends on; with `each_cost`, `prices.halves` of all. With the clock `kept` by
+    the guest there may be more processes than CPUs, and sleep is in that time. More CPUs than a
+    run's kernels know are those of configuration `many`. Raises UsageError for more than these, or
+    the machine, have, an unknown machine or cost, a window that is none, for processes without a
+    CPU on the region's clock, and for what the case lacks.
     """
     case, box = variants.load(slug), machines.get(machine)
     check_range("--seeds", seeds, 1, 100)
@@ -218,8 +219,12 @@ def time(
     told = {} if ahead is None else {"ahead": ahead}
     instruction = instruction or prices.instruction(how.config)
     one = {"instruction": sum(instruction) / 2} if instruction else {}
-    if drawn and costs:
-        raise UsageError("--cost changes a cost as it is stated: leave out --drawn")
+    if drawn and (costs or each_cost):
+        raise UsageError(
+            "a cost is changed alone where the others are as stated: leave out --drawn"
+        )
+    if each_cost:
+        costs = [*costs, *prices.halves(box, prices.costs(box, told | one), max(cpus))]
     drawn_costs = prices.draws(box, seeds, instruction, told) if drawn else None
     priced = [
         (_label(change), seed, price)

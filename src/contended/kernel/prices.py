@@ -94,7 +94,40 @@ def apart(box: MachineModel, changes: Sequence[tuple[str, float]]) -> list[dict[
             raise UsageError(f"--cost {name}={value:g}: give 0 or 1")
         if costs(box, {name: value}) == costs(box):
             raise UsageError(f"--cost {name}={value:g} changes nothing on {box.name}: leave it out")
-    return [{}, *({name: value} for name, value in changes)]
+    return [{}, *({name: value} for name, value in dict.fromkeys(changes))]
+
+
+def halves(box: MachineModel, stated: Mapping[str, float], cpus: int) -> list[tuple[str, float]]:
+    """Each cost that so many CPUs can tell: half of what is `stated`, and twice as much.
+
+    What is nothing is its range's upper end instead, a choice is the other one, and a part is one
+    at most. Of how many times as long a thread's work takes beside another, it is what is over one.
+    """
+    found: list[tuple[str, float]] = []
+    for name, value in stated.items():
+        if name in _EITHER:
+            found.append((name, 1 - value))
+        elif name == "smt":
+            found += [(name, 1 + (value - 1) / 2), (name, 1 + 2 * (value - 1))]
+        elif value:
+            most = 1.0 if name in _PARTS else 2 * value
+            found += [(name, value / 2), (name, min(2 * value, most))]
+        else:
+            found.append((name, box.early.high * stated["instruction"]))
+    untold = _untold(box, cpus)
+    return [(name, to) for name, to in found if name not in untold and to != stated[name]]
+
+
+def _untold(box: MachineModel, cpus: int) -> set[str]:
+    """What is of threads, groups, sockets or clocks where so many CPUs have only one of them."""
+    where = box.topology(cpus)
+    shared = len(set(where.core)) < cpus
+    groups, sockets = len(set(where.group)), len(set(where.socket))
+    found = {name for name in ("core", "smt") if not shared}
+    found |= {name for name in ("far",) if sockets == 1}
+    found |= {name for name in ("cross",) if groups == sockets}
+    found |= {name for name in ("grouped",) if groups == 1}
+    return found | {name for name in ("turbo", "clocked") if box.slower(cpus) == 1}
 
 
 def _own(box: MachineModel) -> dict[str, tuple[float, Parameter]]:
