@@ -411,6 +411,42 @@ def test_what_a_result_depends_on_is_asked_by_one_cost_after_the_other(
     assert "costs of its own" not in str(found), "all boots of a label have the same"
     assert str(found).count("pause=20") == 2 * len(LABELS)
 
+    asked = [("pause", 20.0), ("near", 50.0)]
+    found = clock.time(
+        "dentry-false-sharing", cpus=[2, 80], costs=asked, each_cost=True, instruction=(0.1, 0.3)
+    )
+    stated = {**prices.costs(BOX), "instruction": 0.2}
+    halves = [change for change in prices.halves(BOX, stated, 80) if change not in asked]
+    of = {each.label.removeprefix(LABELS[0]).strip() for each in found.found if each.cpus == 80}
+    assert {"", *(f"{name}={value:g}" for name, value in [*asked, *halves])} <= of
+    assert {"instruction=0.1", "instruction=0.4", "smt=2"} <= of
+
+
+def test_each_cost_is_halved_and_doubled_where_it_counts() -> None:
+    stated = {**prices.costs(BOX), "instruction": 0.2}
+    found: dict[str, list[float]] = {}
+    for name, value in prices.halves(BOX, stated, 80):
+        found.setdefault(name, []).append(value)
+    either = {"take": [1.0], "grouped": [1.0], "turbo": [0.5], "smt": [1.25, 2.0]}
+    early = [0.2 * BOX.early.high]
+    halved = {n: [v / 2, 2 * v] for n, v in stated.items() if n not in (*either, "ahead", "cross")}
+    assert found == {**halved, **either, "ahead": early}
+    prices.apart(BOX, [(name, value) for name, values in found.items() for value in values])
+
+    def told(machine: str, cpus: int) -> set[str]:
+        box = machines.get(machine)
+        return set(stated) - {name for name, _ in prices.halves(box, prices.costs(box), cpus)}
+
+    one = {"core", "smt", "far", "cross", "grouped", "turbo", "clocked"}
+    assert told("1x24", 24) == one, "a core's clock does not fall there, and all is in one socket"
+    assert told("2x24-smt", 24) == one - {"turbo", "clocked"}
+    assert told("2x24-smt", 25) == {"core", "smt", "cross"}
+    assert told("2x24-smt", 49) == {"cross"}
+    assert told("2x48-smt", 60) == {"core", "smt", "turbo", "clocked"}
+    taken = {**prices.costs(BOX), "take": 1.0, "request": 0.7}
+    assert ("take", 0.0) in prices.halves(BOX, taken, 80)
+    assert ("request", 1.0) in prices.halves(BOX, taken, 80), "a part"
+
 
 def test_on_a_distributions_kernel_an_instruction_takes_less(
     monkeypatch: pytest.MonkeyPatch,
@@ -632,6 +668,7 @@ def test_a_release_s_kernel_is_of_its_source(
         (["--cost", "pause=40"], "--cost pause=40 changes nothing"),
         (["--cost", "far=nan"], "--cost far=nan: give"),
         (["--cost", "pause=3", "--drawn"], "leave out --drawn"),
+        (["--each-cost", "--drawn"], "leave out --drawn"),
         (["--json", "/nowhere/x.json"], "/nowhere"),
         (["--plot", "/nowhere/x.svg"], "/nowhere"),
         (["--plot", "x.txt"], ".svg, .png or .pdf"),

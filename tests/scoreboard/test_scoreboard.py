@@ -18,7 +18,7 @@ from support import make_home, one_line
 
 from contended import cases, register
 from contended.book import picture, scoreboard
-from contended.cases import lockref_pause, timed
+from contended.cases import lockref_pause, timed, waited
 from contended.cases.evidence import Evidence, Read, RunProbe, Runs, count, lab, lab_text, ratio
 from contended.cli import main
 from contended.errors import ContendedError
@@ -355,15 +355,15 @@ def test_changes_and_waits_in_guest_time_are_read(
     text = json.dumps({"results": waits})
     for file in ("waits-several", "waits-row"):
         (place / f"{file}.json").write_text(text)
-    probe = timed.waits("before", "before", "lazy", ("a", "b"), (4,), rest_ms=3.0)
+    probe = waited.waits("before", "before", "lazy", ("a", "b"), (4,), rest_ms=3.0)
     (read,) = timed.load("some-case", [probe]).values()
     assert (read.values, read.guesses, read.clock) == ((7.0, 28.0), (), "guest")
     # of another variant there is nothing, and a configuration that is missing is a range's end
     for variant, runs in (("after", ("a",)), ("before", ("a", "d"))):
-        assert timed.load("some-case", [timed.waits("x", variant, "lazy", runs, (4,))]) == {}
+        assert timed.load("some-case", [waited.waits("x", variant, "lazy", runs, (4,))]) == {}
     # nor is there without one of the numbers of CPUs; with each, a run is compared with itself
-    assert timed.load("some-case", [timed.waits("x", "before", "lazy", ("a", "b"), (1, 4))]) == {}
-    ratio = timed.more_cpus("4/1", "before", "lazy", ("b",), (4, 1), file="waits-row")
+    assert timed.load("some-case", [waited.waits("x", "before", "lazy", ("a", "b"), (1, 4))]) == {}
+    ratio = waited.more_cpus("4/1", "before", "lazy", ("b",), (4, 1), file="waits-row")
     assert timed.load("some-case", [ratio]) == {}
     waits += [{**waits[1], "cpus": 1, "mean_ns": 10e6}]
     (place / "waits-row.json").write_text(json.dumps({"results": waits}))
@@ -373,7 +373,7 @@ def test_changes_and_waits_in_guest_time_are_read(
     waits += [{**waits[1], "variant": "after", "mean_ns": 47e6}]
     (place / "waits-row.json").write_text(json.dumps({"results": waits}))
     more: dict[str, Any] = {"rest_ms": 5.0, "file": "waits-row"}
-    other = timed.other_wait("a/b", "after", "before", "lazy", ("b",), (4,), **more)
+    other = waited.other_wait("a/b", "after", "before", "lazy", ("b",), (4,), **more)
     (read,) = timed.load("some-case", [other]).values()
     assert (read.values, read.guesses) == ((52 / 30,), (1.0,))
 

@@ -12,11 +12,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import product
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from contended.cases import alone
+from contended.cases.alone import Alone
 from contended.cases.depends import Dependence, depends
 from contended.errors import ContendedError
 from contended.kernel import clock
@@ -81,6 +82,7 @@ class Timing:
     doubtful: int  # how many of what was read `contended kernel time` marks
     drawn: bool  # whether each seed had costs of its own
     draws: tuple[tuple[Mapping[str, float], float], ...]  # of each that made one value: its costs
+    alone: Alone | None = None  # what one cost at a time makes of it, if that was asked
 
     def depends(self) -> tuple[Dependence, ...] | None:
         """On which of the drawn costs the values depend; None if that cannot be told."""
@@ -176,91 +178,6 @@ def change(of: str, top: str, base: str, cpus: int, *, file: str = DRAWN) -> Tim
     """By how many per cent the rate of one variant differs from that of another; the guess is 0."""
     times = ratio(of, top, base, cpus).read
     return Time(of, lambda kept: [100 * (r - 1) for r in times(kept)], lambda _: [0.0], file)
-
-
-def waits(
-    of: str,
-    variant: str,
-    label: str,
-    runs: Sequence[str],
-    cpus: Sequence[int],
-    *,
-    rest_ms: float = 0.0,
-    file: str = "waits-several",
-) -> Time:
-    """The mean wait of each boot of all these runs, milliseconds, in the guest's own time.
-
-    `rest_ms` is what else is in the published value; the record is of `contended kernel waits`. The
-    range is that over the runs' configurations and the numbers of CPUs: without one there is none.
-    """
-
-    def read(record: Record) -> list[float]:
-        found = _waited(record, variant, label, runs, cpus)
-        return [r["mean_ns"] / 1e6 + rest_ms for r in found]
-
-    return Time(of, read, lambda _: [], file)
-
-
-def more_cpus(
-    of: str, variant: str, label: str, runs: Sequence[str], cpus: tuple[int, int], *, file: str
-) -> Time:
-    """The wait with the first number of CPUs over that with the second, boot by boot; it guesses 1.
-
-    Each run is compared with itself: what the kernel's configuration does to both drops out.
-    """
-
-    def read(record: Record) -> list[float]:
-        above, below = (_waited(record, variant, label, runs, [n]) for n in cpus)
-        return _quotients(above, below)
-
-    return Time(of, read, lambda _: [1.0], file)
-
-
-def other_wait(
-    of: str,
-    top: str,
-    base: str,
-    label: str,
-    runs: Sequence[str],
-    cpus: Sequence[int],
-    *,
-    rest_ms: float = 0.0,
-    file: str = "waits-several",
-) -> Time:
-    """The wait of one variant over that of another, boot by boot as `more_cpus`; it guesses 1.
-
-    `rest_ms` is what else is in both of the published values.
-    """
-
-    def read(record: Record) -> list[float]:
-        found: list[float] = []
-        for n in cpus:
-            above, below = (_waited(record, each, label, runs, [n]) for each in (top, base))
-            found += _quotients(above, below, rest_ms)
-        return found
-
-    return Time(of, read, lambda _: [1.0], file)
-
-
-def _quotients(above: list[Region], below: list[Region], rest_ms: float = 0.0) -> list[float]:
-    """What waits have in the same run and boot, each with what else was published in it."""
-    sides = [
-        {(r["run"], r["seed"]): r["mean_ns"] / 1e6 + rest_ms for r in side}
-        for side in (above, below)
-    ]
-    return [sides[0][boot] / sides[1][boot] for boot in sides[0].keys() & sides[1].keys()]
-
-
-def _waited(
-    record: Record, variant: str, label: str, runs: Sequence[str], cpus: Sequence[int]
-) -> list[Region]:
-    wanted = {"variant": variant, "label": label}
-    here = [r for r in record.regions if wanted.items() <= r.items()]
-    found = [r for r in here if r["run"] in runs and r["cpus"] in cpus]
-    if {(r["run"], r["cpus"]) for r in found} != set(product(runs, cpus)):
-        return []
-    record.used.extend(found)
-    return found
 
 
 def waiting(
@@ -373,6 +290,7 @@ def load(slug: str, probes: Sequence[Time]) -> dict[str, Timing]:
                     doubtful=sum(map(doubtful, known.used)),
                     drawn=len({str(region.get("costs")) for region in known.used}) > 1,
                     draws=_draws(probe, known.used),
+                    alone=_alone(slug, probe),
                 )
         except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
             raise ContendedError(f"{path} is no record of kernel time: {error!r}") from error
@@ -386,3 +304,12 @@ def _draws(probe: Time, used: Sequence[Region]) -> tuple[tuple[Mapping[str, floa
     drawn = [here for here in seeds.values() if here[0].get("costs")]
     found = [(here[0]["costs"], probe.read(Record(tuple(here)))) for here in drawn]
     return tuple((costs, values[0]) for costs, values in found if len(values) == 1)
+
+
+def _alone(slug: str, probe: Time) -> Alone | None:
+    """What one cost at a time makes of it: `contended kernel time --each-cost`, beside its file."""
+    file = f"{probe.file}-alone"
+    if not lesson.reference(f"{slug}/{file}").is_file():
+        return None
+    regions = record(slug, file).regions
+    return alone.read(regions, lambda some: probe.read(Record(tuple(some))))

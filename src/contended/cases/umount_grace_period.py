@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from contended import register, stats
-from contended.cases import Study, timed
+from contended.cases import Study, waited
 from contended.cases.evidence import Evidence, RunProbe, lab_wait, wait
 from contended.cases.host import Host, Seen
 from contended.cases.timed import Time
@@ -171,14 +171,14 @@ ROW = ("row-250",)  #: see HZ_OF_ROW
 def _guest_time(label: str, *names: str) -> tuple[Time, ...]:
     """What is published is of the whole command, of which the umount is all but `call_us`."""
     rest = grace.Rcu().call_us / 1000
-    return tuple(timed.waits(n, n, label, CONFIGURED, SEVERAL, rest_ms=rest) for n in names)
+    return tuple(waited.waits(n, n, label, CONFIGURED, SEVERAL, rest_ms=rest) for n in names)
 
 
 def _row(name: str, runs: tuple[str, ...], cpus: int) -> Time:
     """What else the command does is at most what an expedited umount takes, all in all."""
     all_of_it = register.get(SLUG).figure(IN_A_ROW).value("expedited").middle
     rest_ms = 0.0 if name == "expedited" else all_of_it
-    return timed.waits(name, "before", "plain", runs, (cpus,), rest_ms=rest_ms, file=FILE_OF_ROW)
+    return waited.waits(name, "before", "plain", runs, (cpus,), rest_ms=rest_ms, file=FILE_OF_ROW)
 
 
 def _lazy(*names: str) -> Evidence:
@@ -258,7 +258,7 @@ STUDY = Study(
             kernel=_lab_waits("plain", "before", "queue-rcu-work"),
             timed=(
                 *_guest_time("plain", "before", "queue-rcu-work"),
-                timed.other_wait(
+                waited.other_wait(
                     "queue-rcu-work/before",
                     "queue-rcu-work",
                     "before",
@@ -284,7 +284,7 @@ STUDY = Study(
                 _row("1-cpu", ROW, 1),
                 _row("4-cpus", ROW, 4),
                 _row("expedited", ("row-expedited",), 4),
-                timed.more_cpus("4-cpus/1-cpu", "before", "plain", ROW, (4, 1), file=FILE_OF_ROW),
+                waited.more_cpus("4-cpus/1-cpu", "before", "plain", ROW, (4, 1), file=FILE_OF_ROW),
             ),
             note="What is published is of the whole command, which looks up each place as well, "
             "told to the second; timed is the system call, and the rest is what the expedited one "

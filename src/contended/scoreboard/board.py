@@ -287,6 +287,8 @@ def _why(
         if not held and (costs := timing.depends()) is not None:
             on = ", ".join(map(str, costs)) or "none of the costs more than chance has it"
             parts.append(f"By rank over the draws it depends on {on}.")
+        if timing.alone is not None and sides["timed"] and sides["timed"].verdict == "differs":
+            parts.append(timing.alone.said(kept.published, lambda v: shown(v, kept.unit)))
     if kept.range is not None:
         place = f"{kept.cpus} CPUs" + (f" on {kept.machine}" if kept.machine else "")
         why = f"over the ranges of the parameters: {kept.why}"
