@@ -11,6 +11,7 @@ import pytest
 from contended import register, stats, tree
 from contended.cases import (
     dentry_false_sharing,
+    lockref_degrade,
     lockref_pause,
     open_creat_unlazy,
     overlay_creds,
@@ -19,6 +20,7 @@ from contended.cases import (
 from contended.cases.open_creat_unlazy import OPENS
 from contended.kernel import clock
 from contended.simulate import machines
+from contended.simulate.verdict import gap
 
 # Linux f5fe24ef17b5: operations a second by number of processes, with the pause and without
 SIZES = (1, 2, 8, 24, 48, 96)
@@ -334,6 +336,22 @@ def test_the_page_says_how_much_two_boots_of_one_seed_differ(page: str) -> None:
     ]
     assert len(apart) == 2
     assert f"the same costs and seed have been seen {max(apart):.0f} % apart" in page
+
+
+def test_the_page_says_by_how_much_the_handles_are_missed(page: str) -> None:
+    figure = register.get(lockref_degrade.SLUG).figure("spin-24-workers")
+    found = timed.load(lockref_degrade.SLUG, lockref_degrade.STUDY.evidence[figure.id].timed)
+    before, after = (figure.value(name) for name in ("before", "after"))
+    published = {
+        "before": (before.low, before.high),
+        "after": (after.low, after.high),
+        "after/before": figure.ratio("after", "before"),
+    }
+    gaps = [
+        gap(stats.percentiles(found[name].values), ends, "ratio" if "/" in name else figure.unit)
+        for name, ends in published.items()
+    ]
+    assert "its three rows are missed by {:.2f}, {:.2f} and {:.2f}, and had".format(*gaps) in page
 
 
 def test_and_that_none_alone_brings_all_four_near(page: str) -> None:
