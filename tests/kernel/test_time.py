@@ -416,10 +416,13 @@ def test_what_a_result_depends_on_is_asked_by_one_cost_after_the_other(
         "dentry-false-sharing", cpus=[2, 80], costs=asked, each_cost=True, instruction=(0.1, 0.3)
     )
     stated = {**prices.costs(BOX), "instruction": 0.2}
-    halves = [change for change in prices.halves(BOX, stated, 80) if change not in asked]
-    of = {each.label.removeprefix(LABELS[0]).strip() for each in found.found if each.cpus == 80}
-    assert {"", *(f"{name}={value:g}" for name, value in [*asked, *halves])} <= of
-    assert {"instruction=0.1", "instruction=0.4", "smt=2"} <= of
+    for cpus in (2, 80):
+        halves = prices.halves(BOX, stated, cpus)
+        named = {"", *(f"{name}={value:g}" for name, value in [*asked, *halves])}
+        of = {each.label for each in found.found if each.cpus == cpus}
+        assert of == {f"{own} {tell}".strip() for own in LABELS for tell in named}
+        assert {"instruction=0.1", "instruction=0.4"} < named
+        assert ("smt=2" in named) == ("far=270" in named) == (cpus == 80)
 
 
 def test_each_cost_is_halved_and_doubled_where_it_counts() -> None:
@@ -431,7 +434,11 @@ def test_each_cost_is_halved_and_doubled_where_it_counts() -> None:
     early = [0.2 * BOX.early.high]
     halved = {n: [v / 2, 2 * v] for n, v in stated.items() if n not in (*either, "ahead", "cross")}
     assert found == {**halved, **either, "ahead": early}
-    prices.apart(BOX, [(name, value) for name, values in found.items() for value in values])
+    assert prices.apart(BOX, [("ahead", 0.0)], {"ahead": 5.0}) == [{}, {"ahead": 0.0}]
+    with pytest.raises(UsageError, match="changes nothing"):
+        prices.apart(BOX, [("instruction", 0.2)], {"instruction": 0.2})
+    default = prices.costs(BOX)["instruction"]
+    assert prices.apart(BOX, [("instruction", default)], {"instruction": 0.2})[1:]
 
     def told(machine: str, cpus: int) -> set[str]:
         box = machines.get(machine)

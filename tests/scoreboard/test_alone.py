@@ -38,6 +38,7 @@ REGIONS = [
     region("calm near=24.5", 20.0),
     region("calm near=24.5", 22.0, seed=2),
     region("calm take=1", 9.0),
+    region("calm far=200", 11.5),  # in one socket
     region("stirred", 1.0),
     region("stirred near=24.5", 2.0),
     region("calm", 99.0, cpus=4),
@@ -56,7 +57,7 @@ def test_a_number_is_read_by_what_is_changed(
     assert timed.load("some-case", probes)["calm"].alone is None, "nothing was asked"
     (tmp_path / "time-x-alone.json").write_text(json.dumps({"results": REGIONS}))
     calm = timed.load("some-case", probes)["calm"].alone
-    assert calm == Alone(11.0, {"near=24.5": 21.0, "take=1": 9.0})
+    assert calm == Alone(11.0, {"near=24.5": 21.0, "take=1": 9.0}, boots=2)
     (tmp_path / "time-x.json").write_text(json.dumps({"results": REGIONS}))
     both = timed.load("some-case", probes)["both"].alone
     assert both == Alone(10.0, {"near=24.5": 10.0}), "what has no value is left out"
@@ -97,14 +98,17 @@ def test_it_is_said_in_a_sentence() -> None:
         low, high = published
         return Alone(10.0, CHANGED).said((low, high), "{:g} ms".format)
 
-    begins = "With each cost as stated it is 10 ms; of 5 changes of one cost alone"
+    begins = "With each cost as stated it is 10 ms; of 5 changes of one cost alone, a boot each,"
     assert said(18, 18) == (
-        f"{begins}, what is published is reached or passed with fill=40 (18 ms), pause=20 (19 ms), "
+        f"{begins} what is published is reached or passed with fill=40 (18 ms), pause=20 (19 ms), "
         "take=1 (21 ms), and 1 more."
     )
     assert said(4, 4.5) == (
         f"{begins} none reaches what is published, the nearest is near=96 (5 ms)."
     )
+    assert said(9, 11) == "With each cost as stated it is 10 ms, as published."
+    twice = Alone(10.0, CHANGED, boots=2).said((4, 4), "{:g}".format)
+    assert "of one cost alone, 2 boots each, none reaches" in twice
 
 
 def test_only_what_is_missed_says_so(tmp_path: Path) -> None:

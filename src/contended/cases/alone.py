@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from contended import stats
+from contended.kernel import prices
+from contended.simulate import machines
 
 Region = dict[str, Any]
 _CHANGE = re.compile(r"(?:(?P<label>.*) )?(?P<change>[a-z_]+=[-+.e\d]+)")
@@ -24,6 +27,7 @@ class Alone:
 
     stated: float
     changed: Mapping[str, float]
+    boots: int = 1  # of each, of which a number is the middle
 
     def reach(self, published: tuple[float, float]) -> list[str]:
         """The changes that bring it to what is published or past it, the nearest first.
@@ -42,15 +46,16 @@ class Alone:
 
     def said(self, published: tuple[float, float], number: Callable[[float], str]) -> str:
         """The same as a sentence, with each `number` as it is shown."""
-        begins = (
-            f"With each cost as stated it is {number(self.stated)}; of {len(self.changed)} changes "
-            "of one cost alone"
-        )
+        begins = f"With each cost as stated it is {number(self.stated)}"
+        if published[0] <= self.stated <= published[1]:
+            return f"{begins}, as published."
+        each = f"{self.boots} boots each" if self.boots > 1 else "a boot each"
+        begins += f"; of {len(self.changed)} changes of one cost alone, {each},"
         if there := self.reach(published):
-            first = ", ".join(f"{each} ({number(self.changed[each])})" for each in there[:NEAREST])
+            first = ", ".join(f"{one} ({number(self.changed[one])})" for one in there[:NEAREST])
             many = f", and {len(there) - NEAREST} more" * (len(there) > NEAREST)
-            return f"{begins}, what is published is reached or passed with {first}{many}."
-        nearest = min(self.changed, key=lambda each: _away(self.changed[each], published))
+            return f"{begins} what is published is reached or passed with {first}{many}."
+        nearest = min(self.changed, key=lambda one: _away(self.changed[one], published))
         value = number(self.changed[nearest])
         return f"{begins} none reaches what is published, the nearest is {nearest} ({value})."
 
@@ -60,17 +65,24 @@ def read(
 ) -> Alone | None:
     """The middle over a change's seeds of a `value` of regions, whose labels are without it there.
 
-    None if there is no value where nothing is changed.
+    What so many CPUs cannot tell is left out, and what has no value. None if there is no value
+    where nothing is changed.
     """
     by: dict[str, list[Region]] = {}
     for region in regions:
         found = _CHANGE.fullmatch(region["label"])
-        label = (found["label"] or "") if found else region["label"]
-        by.setdefault(found["change"] if found else "", []).append({**region, "label": label})
+        label, change = (found["label"] or "", found["change"]) if found else (region["label"], "")
+        if change.partition("=")[0] not in _unseen(region["machine"], region["cpus"]):
+            by.setdefault(change, []).append({**region, "label": label})
     values = {change: list(value(same)) for change, same in by.items()}
     middles = {change: stats.median(seeds) for change, seeds in values.items() if seeds}
     stated = middles.pop("", None)
-    return Alone(stated, middles) if stated is not None and middles else None
+    return Alone(stated, middles, len(values[""])) if stated is not None and middles else None
+
+
+@cache
+def _unseen(machine: str, cpus: int) -> set[str]:
+    return prices.unseen(machines.get(machine), cpus)
 
 
 def _away(value: float, published: tuple[float, float]) -> float:

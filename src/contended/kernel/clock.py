@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby, product
+from itertools import groupby
 from operator import add
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -216,25 +216,26 @@ def time(
             f"{procs} processes on {min(cpus)} CPUs: who waits for a CPU sleeps, so give "
             "--clock guest"
         )
-    told = {} if ahead is None else {"ahead": ahead}
     instruction = instruction or prices.instruction(how.config)
+    told = {} if ahead is None else {"ahead": ahead}
     one = {"instruction": sum(instruction) / 2} if instruction else {}
     if drawn and (costs or each_cost):
         raise UsageError(
             "a cost is changed alone where the others are as stated: leave out --drawn"
         )
-    if each_cost:
-        costs = [*costs, *prices.halves(box, prices.costs(box, told | one), max(cpus))]
     drawn_costs = prices.draws(box, seeds, instruction, told) if drawn else None
-    priced = [
-        (_label(change), seed, price)
-        for change in prices.apart(box, costs)
-        for seed, price in enumerate(
-            drawn_costs or [prices.costs(box, told | one | change)] * seeds, 1
-        )
-    ]
+    priced = {}
+    for n in sorted(set(cpus)):
+        halves = prices.halves(box, prices.costs(box, told | one), n) if each_cost else []
+        priced[n] = [
+            (_label(change), seed, price)
+            for change in prices.apart(box, [*costs, *halves], told | one)
+            for seed, price in enumerate(
+                drawn_costs or [prices.costs(box, told | one | change)] * seeds, 1
+            )
+        ]
     chosen = _chosen(case, wanted, names, source_path, progress)
-    plan = list(product(chosen, sorted(set(cpus)), priced))
+    plan = [(each, n, price) for each in chosen for n in priced for price in priced[n]]
     found: list[Timed] = []
     for at, ((variant, tree), n, (label, seed, price)) in enumerate(plan):
         fits = how if n <= how.workers else how.of_many()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
@@ -79,20 +80,23 @@ def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[s
     }
 
 
-def apart(box: MachineModel, changes: Sequence[tuple[str, float]]) -> list[dict[str, float]]:
+def apart(
+    box: MachineModel, changes: Sequence[tuple[str, float]], at: Mapping[str, float]
+) -> list[dict[str, float]]:
     """For `costs`, what is changed in each boot: nothing, and then one cost after the other.
 
-    Raises UsageError for a cost that there is not, for what it cannot be, and for what the machine
-    costs anyway.
+    The others are as stated, with what is given `at` a value. Raises UsageError for a cost that
+    there is not, for what it cannot be, and for what it is anyway.
     """
+    stated = costs(box, at)
     for name, value in changes:
-        pick(costs(box), name, "--cost: no cost")
+        pick(stated, name, "--cost: no cost")
         least, most = 0.001 if name in _NEEDED else 0, 1 if name in _PARTS else 10_000
         if not least <= value <= most:
             raise UsageError(f"--cost {name}={value:g}: give a number from {least:g} to {most:g}")
         if name in _EITHER and value not in (0, 1):
             raise UsageError(f"--cost {name}={value:g}: give 0 or 1")
-        if costs(box, {name: value}) == costs(box):
+        if costs(box, {**at, name: value}) == stated:
             raise UsageError(f"--cost {name}={value:g} changes nothing on {box.name}: leave it out")
     return [{}, *({name: value} for name, value in dict.fromkeys(changes))]
 
@@ -100,8 +104,9 @@ def apart(box: MachineModel, changes: Sequence[tuple[str, float]]) -> list[dict[
 def halves(box: MachineModel, stated: Mapping[str, float], cpus: int) -> list[tuple[str, float]]:
     """Each cost that so many CPUs can tell: half of what is `stated`, and twice as much.
 
-    What is nothing is its range's upper end instead, a choice is the other one, and a part is one
-    at most. Of how many times as long a thread's work takes beside another, it is what is over one.
+    A part is one at most, and a choice is the other one. Of how many times as long a thread's work
+    takes beside another, it is what is over one. A load that begins with its instruction begins as
+    early as it may.
     """
     found: list[tuple[str, float]] = []
     for name, value in stated.items():
@@ -109,17 +114,22 @@ def halves(box: MachineModel, stated: Mapping[str, float], cpus: int) -> list[tu
             found.append((name, 1 - value))
         elif name == "smt":
             found += [(name, 1 + (value - 1) / 2), (name, 1 + 2 * (value - 1))]
-        elif value:
-            most = 1.0 if name in _PARTS else 2 * value
-            found += [(name, value / 2), (name, min(2 * value, most))]
-        else:
+        elif name == "ahead" and not value:
             found.append((name, box.early.high * stated["instruction"]))
-    untold = _untold(box, cpus)
+        else:
+            found += [
+                (name, value / 2),
+                (name, min(2 * value, 1.0 if name in _PARTS else math.inf)),
+            ]
+    untold = unseen(box, cpus)
     return [(name, to) for name, to in found if name not in untold and to != stated[name]]
 
 
-def _untold(box: MachineModel, cpus: int) -> set[str]:
-    """What is of threads, groups, sockets or clocks where so many CPUs have only one of them."""
+def unseen(box: MachineModel, cpus: int) -> set[str]:
+    """The costs that so many CPUs cannot tell: of threads, groups, sockets or clocks.
+
+    They are of what the CPUs have one of only, or of what is as if they were alone.
+    """
     where = box.topology(cpus)
     shared = len(set(where.core)) < cpus
     groups, sockets = len(set(where.group)), len(set(where.socket))

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: MIT
+"""What the page says of boots with one cost changed at a time is what their records say."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from contended import register, tree
+from contended.cases import (
+    dentry_false_sharing,
+    evidence,
+    lockref_degrade,
+    lockref_pause,
+    open_creat_unlazy,
+    overlay_creds,
+    timed,
+)
+from contended.cases.alone import Alone
+from contended.simulate import machines
+
+Read = dict[str, tuple[Alone, tuple[float, float]]]
+PAUSED = [("open", 2), ("fstat", 8), ("open", 8), ("fstat", 24), ("open", 24), ("open", 48)]
+OTHERS = (
+    (dentry_false_sharing, "stat-same-file", "`stat` by 20, after the move and before"),
+    (lockref_degrade, "stat-collapse", "`stat` by 20, healthy and degraded"),
+    (lockref_degrade, "spin-24-workers", "`handle` by 24, a hundred looks and none"),
+)
+NAMES = {
+    "stat-same-file": ("after", "before"),
+    "stat-collapse": ("healthy", "degraded"),
+    "spin-24-workers": ("after", "before"),
+}
+
+
+def read(slug: str, id_: str, about: evidence.Evidence) -> Read:
+    """By a row's name: what one cost at a time makes of it, and what is published."""
+    figure = register.get(slug).figure(id_)
+    found: Read = {}
+    for name, timing in timed.load(slug, about.timed).items():
+        top, _, base = name.partition("/")
+        value = figure.value(top)
+        assert timing.alone is not None
+        ends = figure.ratio(top, base) if base else (value.low, value.high)
+        found[name] = timing.alone, ends
+    return found
+
+
+def over(found: Read, name: str, change: str = "") -> float:
+    """A number over the middle of what is published."""
+    alone, (low, high) = found[name]
+    value = alone.changed[change] if change else alone.stated
+    return value / ((low + high) / 2 if "/" in name else low)
+
+
+def pauses(call: str, workers: int) -> tuple[Read, tuple[str, str, str]]:
+    id_ = lockref_pause.figure(workers)
+    figure = register.get(lockref_pause.SLUG).figure(id_)
+    both = lockref_pause.names(call)
+    names = (*both, "/".join(both))
+    probes = lockref_pause.evidence()[id_].timed
+    found: Read = {}
+    for name, timing in timed.load(lockref_pause.SLUG, probes).items():
+        if name in names:
+            assert timing.alone is not None
+            middle = [figure.value(each).middle for each in name.split("/")]
+            ends = middle[0] / middle[1] if len(middle) == 2 else middle[0]
+            found[name] = timing.alone, (ends, ends)
+    return found, names
+
+
+@pytest.fixture(scope="module")
+def cells() -> dict[str, list[tuple[float, float]]]:
+    """By a row of the page's tables: each with the costs as stated, and where loads take lines."""
+    rows = {}
+    for call, workers in PAUSED:
+        found, names = pauses(call, workers)
+        rows[f"`{call}` by {workers}"] = [
+            (over(found, name), over(found, name, "take=1")) for name in names
+        ]
+    for module, id_, title in OTHERS:
+        found = read(module.SLUG, id_, module.STUDY.evidence[id_])
+        top, base = NAMES[id_]
+        names = top, base, f"{top}/{base}"
+        rows[title] = [(over(found, name), over(found, name, "take=1")) for name in names]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return (tree.home() / "docs" / "virtual-time.md").read_text(encoding="utf-8")
+
+
+def test_the_tables(page: str, cells: dict[str, list[tuple[float, float]]]) -> None:
+    for title, row in cells.items():
+        shown = " | ".join(f"{stated:.2f} → {taken:.2f}" for stated, taken in row)
+        assert f"| {title} | {shown} |" in page
+
+
+def test_what_lies_between(page: str) -> None:
+    between = []
+    for call, workers in PAUSED:
+        found, names = pauses(call, workers)
+        for name in names[:2]:
+            ends = over(found, name), over(found, name, "take=1")
+            if abs(ends[0] - 1) > 0.05 and min(ends) < 1 < max(ends):
+                between.append((call, workers, name))
+    assert (len(between), 2 * len(PAUSED)) == (5, 12)
+    assert "of the table's twelve numbers five lie between the two" in flat(page)
+
+
+def test_whether_a_load_takes_its_line_is_what_the_misses_have_in_common() -> None:
+    lifted: dict[str, list[bool]] = {}
+    slower = []
+    for call, workers in PAUSED:
+        found, (paused, plain, _) = pauses(call, workers)
+        for change in found[paused][0].changed:
+            name, value = change.split("=")
+            way = "up" if float(value) > stated(name) else "down"
+            lifts = over(found, paused, change) > 1.05 * over(found, paused)
+            keeps = 1 / 1.25 < over(found, plain, change) < 1.25
+            lifted.setdefault(f"{name} {way}", []).append(lifts and keeps)
+        slower.append(over(found, plain, "take=1") < 0.98 * over(found, plain))
+    assert len(lifted) > 15
+    assert [change for change, each in lifted.items() if all(each)] == ["take up"]
+    assert not any(slower)
+
+
+def stated(name: str) -> float:
+    regions = timed.record("will-it-scale", "time-drawn-disk-open-alone").regions
+    return float(next(each["costs"][name] for each in regions if not each["label"]))
+
+
+def test_of_the_stats_what_is_missed_is_missed_by_more_where_loads_take_lines() -> None:
+    found = stats_of(dentry_false_sharing, "stat-same-file")
+    assert 1 < over(found, "before") < over(found, "before", "take=1")
+    for name in ("after", "after/before"):
+        assert over(found, name) < 1 < over(found, name, "take=1")
+    found = stats_of(lockref_degrade, "stat-collapse")
+    assert over(found, "healthy") < 1 < over(found, "healthy", "take=1")
+    quotient, published = found["healthy/degraded"]
+    assert quotient.reach(published) == []
+    assert quotient.changed["take=1"] < quotient.stated < published[0]
+    assert 0.95 < over(found, "degraded") < 1, "as fast as published"
+
+
+def stats_of(module: ModuleType, id_: str) -> Read:
+    return read(module.SLUG, id_, module.STUDY.evidence[id_])
+
+
+def test_handle_wants_a_longer_way(page: str) -> None:
+    found = stats_of(lockref_degrade, "spin-24-workers")
+    near = machines.get("1x24").costs.near
+    ways, changed = [], []
+    for name in ("after", "before"):
+        slow, fast = over(found, name, f"near={2 * near:g}"), over(found, name)
+        assert slow < 1 < fast
+        ways.append(near + near * (1 - 1 / fast) / (1 / slow - 1 / fast))
+        changed.append(slow)
+    assert f"(`near={2 * near:g}`: {changed[0]:.2f} and {changed[1]:.2f})" in page
+    assert "it would be of some {:.0f} and {:.0f} ns".format(*ways) in page
+
+
+def test_where_a_retry_comes_too_late_a_pause_hardly_matters(page: str) -> None:
+    late = ("request=0.05", "instruction", "near=24")
+
+    def at(call: str, workers: int) -> tuple[list[float], list[float]]:
+        found, (paused, plain, quotient) = pauses(call, workers)
+        twice = 2 * found_stated(call)
+        changes = [f"{each}={twice:g}" if each == "instruction" else each for each in late]
+        assert all(over(found, paused, each) for each in changes)
+        plain_there = [over(found, plain, each) for each in changes]
+        return plain_there, [found[quotient][0].changed[each] for each in changes]
+
+    rates, quotients = zip(at("fstat", 24), at("open", 24), strict=True)
+    flat_rates = [rate for each in rates for rate in each]
+    said = f"makes {min(flat_rates):.2f} to {max(flat_rates):.2f} of what is published with 24"
+    assert said in page
+    assert min(value for each in quotients for value in each) > 0.9
+    rate, _ = at("open", 48)
+    assert f"makes {min(rate):.2f} to {max(rate):.2f} of what is published." in page
+
+
+def found_stated(call: str) -> float:
+    regions = timed.record("will-it-scale", f"time-drawn-disk-{call}-alone").regions
+    return float(next(each["costs"]["instruction"] for each in regions if each["cpus"] > 8))
+
+
+def test_no_cost_is_what_two_chapters_miss(page: str) -> None:
+    after, (low, high) = stats_of(open_creat_unlazy, "open-close-64-mounts")["after"]
+    seconds = sorted([after.stated, *after.changed.values()])
+    assert seconds[-1] < low / 2
+    said = (
+        f"would take {seconds[0]:.1f} to {seconds[-1]:.1f} s, whichever cost is changed, and took"
+    )
+    assert f"{said} {low:.0f} to {high:.0f}." in page
+    site, (low, high) = stats_of(overlay_creds, "hitm-sites")["override-creds"]
+    parts = sorted([site.stated, *site.changed.values()])
+    assert parts[0] > 2 * high
+    said = f"`override_creds` has {parts[0]:.0f} to {parts[-1]:.0f} %, where samples have"
+    assert f"{said} {low:.0f} to {high:.0f}." in page
+
+
+def test_how_far_boots_differ_that_cannot(page: str) -> None:
+    rates: dict[str, list[float]] = {}
+    for region in timed.record("will-it-scale", "time-drawn-disk-open-alone").regions:
+        if region["cpus"] == 24 and region["label"].partition("=")[0] in ("", "far", "grouped"):
+            rates.setdefault(region["variant"], []).append(region["per_second"])
+    assert all(len(each) == 4 for each in rates.values())
+    most = max(max(each) / min(each) for each in rates.values())
+    assert f"boots differed by up to {100 * (most - 1):.1f} %" in page
+
+
+def flat(page: str) -> str:
+    return " ".join(page.split())
