@@ -338,6 +338,29 @@ def test_the_page_says_how_much_two_boots_of_one_seed_differ(page: str) -> None:
     assert f"the same costs and seed have been seen {max(apart):.0f} % apart" in page
 
 
+def test_the_page_says_how_near_the_middles_are(page: str) -> None:
+    flat = " ".join(page.split())
+    both = [lockref_pause.names(call) for call in lockref_pause.CALLS]
+    middles = [
+        each for names in both for name in names for each in lockref_pause.middles(name).values()
+    ]
+    assert len(middles) == 20
+    assert all(near(each, 1) for each in middles)
+    assert "All 20 middles are within a factor of 1.5 of what is published." in flat
+    effects = {
+        (names, n): over
+        for names in both
+        for n, over in lockref_pause.middles("/".join(names)).items()
+        if n >= 8
+    }
+    for (names, n), over in effects.items():
+        assert over * register.get(lockref_pause.SLUG).figure(f"pause-{n}").ratio(*names)[0] < 1
+    far = {at: over for at, over in effects.items() if not near(over, 1)}
+    assert list(far) == [(both[0], 96)]
+    total = len(effects)
+    assert f"in {total - 1} of {total} places; `fstat` by 96 is not, {far[both[0], 96]:.1f}" in flat
+
+
 def test_the_page_says_by_how_much_the_handles_are_missed(page: str) -> None:
     figure = register.get(lockref_degrade.SLUG).figure("spin-24-workers")
     found = timed.load(lockref_degrade.SLUG, lockref_degrade.STUDY.evidence[figure.id].timed)
