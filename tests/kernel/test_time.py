@@ -437,6 +437,8 @@ def test_each_cost_is_halved_and_doubled_where_it_counts() -> None:
     assert prices.apart(BOX, [("ahead", 0.0)], {"ahead": 5.0}) == [{}, {"ahead": 0.0}]
     with pytest.raises(UsageError, match="changes nothing"):
         prices.apart(BOX, [("instruction", 0.2)], {"instruction": 0.2})
+    with pytest.raises(UsageError, match="changes nothing"):
+        prices.apart(BOX, [("pause", BOX.costs.pause)], {"pause": BOX.costs.pause, "ahead": 5.0})
     default = prices.costs(BOX)["instruction"]
     assert prices.apart(BOX, [("instruction", default)], {"instruction": 0.2})[1:]
 
