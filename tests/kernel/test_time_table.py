@@ -157,6 +157,9 @@ def test_the_page_says_what_one_request_of_a_socket_at_a_time_would_make(page: s
     drawn = timed.load(open_creat_unlazy.SLUG, rows)["before"].either("grouped")
     ends = [f"{min(seconds):.0f} to {max(seconds):.0f}" for seconds in reversed(drawn)]
     assert f"(with each cost as stated; drawn, {ends[0]} and {ends[1]})" in flat
+    low, high = stats.percentiles([second for half in drawn for second in half])
+    assert f"take {ends[1]} s there" in flat
+    assert f"it is {ends[0]} s, and the draws' ends are apart by {high / low:.1f} times" in flat
     assert took["grouped"] < 0.75 * 50
     assert took["chance"] < 1.25 * 55
 
