@@ -23,9 +23,9 @@ from contended.simulate import machines
 Read = dict[str, tuple[Alone, tuple[float, float]]]
 PAUSED = [("open", 2), ("fstat", 8), ("open", 8), ("fstat", 24), ("open", 24), ("open", 48)]
 OTHERS = (
-    (dentry_false_sharing, "stat-same-file", "`stat` by 20, after the move and before"),
-    (lockref_degrade, "stat-collapse", "`stat` by 20, healthy and degraded"),
-    (lockref_degrade, "spin-24-workers", "`handle` by 24, a hundred looks and none"),
+    (dentry_false_sharing, "stat-same-file", "stat by 20, after the move and before"),
+    (lockref_degrade, "stat-collapse", "stat by 20, healthy and degraded"),
+    (lockref_degrade, "spin-24-workers", "handle by 24, a hundred looks and none"),
 )
 NAMES = {
     "stat-same-file": ("after", "before"),
@@ -76,7 +76,7 @@ def cells() -> dict[str, list[tuple[float, float]]]:
     rows = {}
     for call, workers in PAUSED:
         found, names = pauses(call, workers)
-        rows[f"`{call}` by {workers}"] = [
+        rows[f"{call} by {workers}"] = [
             (over(found, name), over(found, name, "take=1")) for name in names
         ]
     for module, id_, title in OTHERS:
