@@ -212,5 +212,19 @@ def test_how_far_boots_differ_that_cannot(page: str) -> None:
     assert f"boots differed by up to {100 * (most - 1):.1f} %" in page
 
 
+def test_how_far_one_boot_of_handle_may_be_off(page: str) -> None:
+    def rates(file: str) -> list[timed.Region]:
+        regions = timed.record(lockref_degrade.SLUG, file).regions
+        return [each for each in regions if each["variant"] == "before"]
+
+    by = {each["label"]: each["per_second"] for each in rates("time-handle-alone")}
+    leave = [each for each in rates("time-handle") if not each["costs"]["take"]]
+    most = max(each["per_second"] for each in leave) / by[""]
+    said = f"one boot makes {by['share=5'] / by['']:.2f} times as much as with each cost as stated"
+    assert said in page
+    assert f"is above {most:.2f} times" in page
+    assert min(each["costs"]["share"] for each in leave) < 3
+
+
 def flat(page: str) -> str:
     return " ".join(page.split())

@@ -16,7 +16,6 @@ from contended import stats
 from contended.kernel import prices
 from contended.simulate import machines
 
-Region = dict[str, Any]
 _CHANGE = re.compile(r"(?:(?P<label>.*) )?(?P<change>[a-z_]+=[-+.e\d]+)")
 NEAREST = 3  #: So many of the changes that reach what is published are named.
 
@@ -61,14 +60,14 @@ class Alone:
 
 
 def read(
-    regions: Sequence[Region], value: Callable[[Sequence[Region]], Sequence[float]]
+    regions: Sequence[Mapping[str, Any]], value: Callable[[list[dict[str, Any]]], Sequence[float]]
 ) -> Alone | None:
     """The middle over a change's seeds of a `value` of regions, whose labels are without it there.
 
     What so many CPUs cannot tell is left out, and what has no value. None if there is no value
     where nothing is changed.
     """
-    by: dict[str, list[Region]] = {}
+    by: dict[str, list[dict[str, Any]]] = {}
     for region in regions:
         found = _CHANGE.fullmatch(region["label"])
         label, change = (found["label"] or "", found["change"]) if found else (region["label"], "")

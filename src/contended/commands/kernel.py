@@ -101,8 +101,15 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--instruction", type=commandline.between, metavar="NS,NS", help=one)
     early = "how long before its instruction a load may begin; default: 0, or drawn"
     add("--ahead", type=float, metavar="NS", help=early)
-    one = "boots with one cost changed, and all else as it is, too; may be repeated"
-    add("--cost", type=commandline.costs, action="extend", default=[], metavar="N=V,V", help=one)
+    alone = "boots with one cost changed, and all else as it is, too; may be repeated"
+    add(
+        "--cost",
+        type=commandline.costs,
+        action="extend",
+        default=[],
+        metavar="NAME=V,V",
+        help=alone,
+    )
     every = "so with each cost that counts: half, and twice as much; and each choice's other side"
     add("--each-cost", action="store_true", help=every)
     who = "who is next for a line, as in the simulators; default: chance, or drawn with --drawn"
