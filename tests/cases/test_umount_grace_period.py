@@ -120,13 +120,14 @@ def test_timed_runs_and_runs_without_real_time_priority_work() -> None:
     assert set(run.variants) == {*SAFE, "no-wait"}
 
 
+@patient
 @liburcu
 @two_cpus
 def test_a_reader_that_comes_late_is_waited_for(tmp_path: Path) -> None:
     """As on a machine that has other things to do: fixed work has all its readers in each turn."""
     wait = "const uint64_t done = wait_for_caller(w, s);"
     late = f"sleep_us(150000);\n\t{wait}"
-    run = once(ops=2, model=mutant(tmp_path, SLUG, (wait, late)), variants=SAFE)
+    run = fed(once(ops=2, model=mutant(tmp_path, SLUG, (wait, late)), variants=SAFE))
     assert run.failures == []
     assert run.count("before", "umounts") == 2 * QUICK["umounts"]
 
