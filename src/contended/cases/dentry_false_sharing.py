@@ -48,9 +48,9 @@ LOOKUPS = Scenario(
 
 def _predictions(case: Case) -> Iterator[Predicted]:
     figure = case.figure(FIGURE)
-    here = Ground(LOOKUPS, "1x24", figure.workers or 20)
+    here = Ground(LOOKUPS, "1x24-spr", figure.workers or 20)
     before, after = here.rate("before"), here.rate("after")
-    why = "the report's machine is a Sapphire Rapids of unknown size; Ice Lake's costs stand in"
+    why = "the report's machine is a Sapphire Rapids of unknown size"
     yield here.value(figure, "before", before, why)
     yield here.value(figure, "after", after, why)
     why = "what moving the count is worth"
@@ -123,7 +123,7 @@ STUDY = Study(
     host=_HOST,
     workloads=(LOOKUPS,),
     sweep=Sweep(
-        LOOKUPS, "1x24", tuple(map(Series, LOOKUPS.variants)), times(LOOKUPS, "stat"), _MARKS
+        LOOKUPS, "1x24-spr", tuple(map(Series, LOOKUPS.variants)), times(LOOKUPS, "stat"), _MARKS
     ),
     predictions=_predictions,
     modelled=(Modelled(SLUG, "before", "run", "dentry-false-sharing/mixed", _mixed),),

@@ -131,12 +131,9 @@ OPENS = Scenario(
 
 def _predictions(case: Case) -> Iterator[Predicted]:
     figure = case.figure("stat-collapse")
-    here = Ground(STATS, "1x24", figure.workers or 20)
+    here = Ground(STATS, "1x24-spr", figure.workers or 20)
     calm, degraded = (here.rate("before", phase) for phase in ("calm", "after"))
-    why = (
-        "the letter does not name its machine, its second patch does: Sapphire Rapids; Ice Lake's "
-    )
-    why += "costs stand in"
+    why = "the letter does not name its machine, its second patch does: a Sapphire Rapids"
     yield here.value(figure, "healthy", calm, why)
     yield from cannot(figure, "a moment on the way down, of unknown length", "partly-degraded")
     yield here.value(figure, "degraded", degraded, "the phase after the strangers left")
@@ -295,7 +292,7 @@ STUDY = Study(
     workloads=(STATS, HANDLES, OPENS),
     sweep=Sweep(
         STATS,
-        "1x24",
+        "1x24-spr",
         (
             Series("before", "calm", "before, calm"),
             Series("before", "after", "before, after strangers"),

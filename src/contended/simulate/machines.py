@@ -128,6 +128,15 @@ _ICE_LAKE = _CASCADE_LAKE | {
     "cross": (51.0, "assumed", _AS_MUCH, 50.0, 55.0),
     "far": (108.0, "assumed", _AS_MUCH, 90.0, 115.0),
 }
+_FOUR_DIES = (
+    "lam2023latency: the mean of a socket of four dies; a part of one die may be as near as Ice "
+    "Lake's, and others as much farther as among Cascade Lake's"
+)
+_SAPPHIRE_RAPIDS = _ICE_LAKE | {
+    "near": (59.0, "assumed", _FOUR_DIES, 50.0, 64.0),
+    "cross": (59.0, "assumed", _FOUR_DIES, 50.0, 64.0),
+    "far": (138.0, "cited", "lam2023latency", 138.0, 138.0),
+}
 _MILAN = _CASCADE_LAKE | {
     "pause": (17.0, "cited", _PAUSE, 3.0, 17.0),
     "core": (9.8, "cited", _LATENCY, 9.8, 9.8),
@@ -159,6 +168,7 @@ _ONE_AT_A_TIME = Parameter("assumed", "crowds that others measured fit neither b
 _NO_OTHER_GROUP = Parameter("assumed", "there is one group", 0.0, 0.0)
 _EARLY = Parameter("cited", "llvm2017skylake", 0.0, 224.0)
 _EARLY_BY_MILAN = Parameter("cited", "llvm2021znver", 0.0, 256.0)
+_EARLY_BY_SAPPHIRE_RAPIDS = Parameter("cited", "llvm2023sapphirerapids", 0.0, 512.0)
 _MORE_UNDER_WAY = Parameter(
     "assumed", "later than Skylake's, of 224, and up to half as many again", 0.0, 336.0
 )
@@ -182,6 +192,7 @@ def _machine(
 
 _TITLES = {
     "1x24": "one socket of 24 cores, Ice Lake's latencies: a test box as in the lockref reports",
+    "1x24-spr": "one socket of 24 cores, Sapphire Rapids: what the stats of one file ran on",
     "2x16-smt": "two sockets of 16 cores with 2 threads, Ice Lake: the kernel test robot's machine",
     "2x20-smt": "two sockets of 20 cores with 2 threads, 80 CPUs, Cascade Lake",
     "2x24-smt": "two sockets of 24 cores with 2 threads, 96 CPUs, Cascade Lake",
@@ -195,6 +206,12 @@ _TITLES = {
 }
 _BUILT: dict[str, tuple[Any, ...]] = {  # as `_machine` takes them
     "1x24": ((1, 24, 1, 1), _ICE_LAKE),
+    "1x24-spr": (
+        (1, 24, 1, 1),
+        _SAPPHIRE_RAPIDS,
+        _CONFIGURED,
+        _EARLY_BY_SAPPHIRE_RAPIDS,
+    ),
     "2x16-smt": ((2, 16, 1, 2), _ICE_LAKE),
     "2x20-smt": ((2, 20, 1, 2), _CASCADE_LAKE, _LEFT, _EARLY, _FALLING),
     "2x24-smt": ((2, 24, 1, 2), _CASCADE_LAKE, _LEFT, _EARLY, _FALLING),
