@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from contended import register, tree
+from contended import register, stats, tree
 from contended.cases import (
     dentry_false_sharing,
     evidence,
@@ -132,18 +132,38 @@ def stated(name: str) -> float:
     return float(next(each["costs"][name] for each in regions if not each["label"]))
 
 
-def test_of_the_stats_what_is_missed_is_missed_by_more_where_loads_take_lines() -> None:
-    found = stats_of(dentry_false_sharing, "stat-same-file")
-    assert 1 < over(found, "before") < over(found, "before", "take=1")
-    for name in ("after", "after/before"):
-        assert over(found, name) < 1 < over(found, name, "take=1")
-    found = stats_of(lockref_degrade, "stat-collapse")
-    assert over(found, "healthy") < 1 < over(found, "healthy", "take=1")
-    quotient, published = found["healthy/degraded"]
+def test_the_stats_are_as_published_where_loads_take_their_line(page: str) -> None:
+    stat = stats_of(dentry_false_sharing, "stat-same-file")
+    fall = stats_of(lockref_degrade, "stat-collapse")
+    four = [(stat, name) for name in ("before", "after", "after/before")] + [(fall, "healthy")]
+    taken = [over(found, name, "take=1") for found, name in four]
+    left = [over(found, name) for found, name in four]
+    assert all(1 / 1.1 < each < 1.1 for each in taken)
+    assert sum(not 1 / 1.2 < each < 1.2 for each in left) == 3
+    assert over(fall, "degraded") < 0.9 < 1.1 < over(fall, "degraded", "take=1")
+    quotient, published = fall["healthy/degraded"]
     assert quotient.reach(published) == []
-    assert quotient.changed["take=1"] < quotient.stated < published[0]
-    assert 0.95 < over(found, "degraded") < 1, "as fast as published"
+    said = "within a tenth each. Where loads leave it, three of these four are not within a fifth."
+    assert said in page
 
+
+def test_the_stats_by_their_own_machines_ways() -> None:
+    page = flat((tree.home() / "docs" / "published-table.md").read_text(encoding="utf-8"))
+
+    def drawn(module: ModuleType, id_: str, name: str) -> timed.Timing:
+        found = timed.load(module.SLUG, module.STUDY.evidence[id_].timed)[name]
+        assert found.machine == "1x24-spr"
+        return found
+
+    before, after = (drawn(dentry_false_sharing, "stat-same-file", v) for v in ("before", "after"))
+    healthy, degraded = (drawn(lockref_degrade, "stat-collapse", v) for v in ("healthy", "degraded"))
+    for judged in (before, degraded):
+        low, high = stats.percentiles(judged.values)
+        assert f"{low / 1e6:.2f} to {high / 1e6:.2f} M/s" in page
+    moved, calm = (each.either("take") for each in (after, healthy))
+    first, second = (f"{min(each) / 1e6:.2f} to {max(each) / 1e6:.2f}" for _, each in (moved, calm))
+    assert f"{first} M/s and {second}, where 7.84 and 8.40 are published" in page
+    assert f"none is above {max(*moved[0], *calm[0]) / 1e6:.2f}" in page
 
 def stats_of(module: ModuleType, id_: str) -> Read:
     return read(module.SLUG, id_, module.STUDY.evidence[id_])
