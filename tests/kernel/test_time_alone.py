@@ -156,7 +156,8 @@ def test_the_stats_by_their_own_machines_ways() -> None:
         return found
 
     before, after = (drawn(dentry_false_sharing, "stat-same-file", v) for v in ("before", "after"))
-    healthy, degraded = (drawn(lockref_degrade, "stat-collapse", v) for v in ("healthy", "degraded"))
+    fall = ("healthy", "degraded")
+    healthy, degraded = (drawn(lockref_degrade, "stat-collapse", v) for v in fall)
     for judged in (before, degraded):
         low, high = stats.percentiles(judged.values)
         assert f"{low / 1e6:.2f} to {high / 1e6:.2f} M/s" in page
