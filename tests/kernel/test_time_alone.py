@@ -166,6 +166,7 @@ def test_the_stats_by_their_own_machines_ways() -> None:
     assert f"{first} M/s and {second}, where 7.84 and 8.40 are published" in page
     assert f"none is above {max(*moved[0], *calm[0]) / 1e6:.2f}" in page
 
+
 def stats_of(module: ModuleType, id_: str) -> Read:
     return read(module.SLUG, id_, module.STUDY.evidence[id_])
 
