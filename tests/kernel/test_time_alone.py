@@ -167,6 +167,21 @@ def test_the_stats_by_their_own_machines_ways() -> None:
     assert f"none is above {max(*moved[0], *calm[0]) / 1e6:.2f}" in page
 
 
+def test_of_the_profile_who_waits_most_depends_on_whether_loads_take_lines() -> None:
+    """As is noted beside it."""
+    probes = dentry_false_sharing.STUDY.evidence["stat-profile"].timed
+    found = timed.load(dentry_false_sharing.SLUG, probes)
+
+    def put_over(which: str, other: str, taken: bool) -> list[float]:
+        put, beside = (found[f"{which}-{end}"].either("take")[taken] for end in ("put", other))
+        return [p / b for p, b in zip(put, beside, strict=True)]
+
+    assert max(put_over("before", "get", False)) < 1 < min(put_over("before", "get", True))
+    assert min(put_over("before", "lookup", True)) > 1
+    assert max(put_over("after", "get", False)) < 0.9 < min(put_over("after", "get", True))
+    assert max(put_over("after", "get", True)) < 1.1
+
+
 def stats_of(module: ModuleType, id_: str) -> Read:
     return read(module.SLUG, id_, module.STUDY.evidence[id_])
 

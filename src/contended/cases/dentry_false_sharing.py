@@ -153,7 +153,8 @@ STUDY = Study(
             ),
             note="perf counts what all CPUs do all the time, user space included; here only the "
             "waits for lines can be told apart by function. Where a load takes its line, putting "
-            "the reference has the largest share, as published; where it leaves it, getting it.",
+            "the reference has the largest share before the move, and as much as getting it after "
+            "it, as published; where it leaves it, getting it has the largest.",
         ),
         ROBOT: Evidence(
             no_userspace="The model has no lock, and two CPUs are too few for a queue at one.",
