@@ -65,7 +65,7 @@ def test_a_machine_is_continued_past_its_size_and_says_so() -> None:
 
 
 def test_lockref_falls_and_stays_down_unless_one_waits() -> None:
-    before, after = (STATS.run(v, "1x24", 20) for v in ("before", "after"))
+    before, after = (STATS.run(v, "1x24-spr", 20) for v in ("before", "after"))
     assert before["calm"].counts["slow"] == 0
     down = before["after"].counts
     assert down["slow"] > 0.95 * (down["slow"] + down["fast"])
@@ -127,7 +127,7 @@ def test_waiting_helps_the_whole_stressor_at_24_harms_at_64_and_is_nothing_at_19
 
 
 def test_the_name_on_the_count_s_line_costs_a_transfer() -> None:
-    before, after = (LOOKUPS.run(v, "1x24", 20)["run"] for v in ("before", "after"))
+    before, after = (LOOKUPS.run(v, "1x24-spr", 20)["run"] for v in ("before", "after"))
     extra = (before.transfers / before.counts["ops"]) - (after.transfers / after.counts["ops"])
     assert 1 <= extra < 2, "a long name is read twice, and the line may be gone again in between"
     assert after.ops_per_s > 1.04 * before.ops_per_s
@@ -259,10 +259,10 @@ def test_cases_without_contended_lines_say_so() -> None:
 
 def test_a_metastable_state_is_drawn_in_full_and_with_a_seed_each() -> None:
     """A prediction of the degraded state rests on whole phases and at least ten seeds."""
-    here = predict.Ground(STATS, "1x24", 20)
+    here = predict.Ground(STATS, "1x24-spr", 20)
     draws = here.draws()
     assert len(draws) == len({draw.seed for draw in draws}) >= 10
-    box = machines.get("1x24")
+    box = machines.get("1x24-spr")
     for name, where in box.parameters.items():
         values = {getattr(draw.costs, name) for draw in draws}
         assert where.low <= min(values) <= max(values) <= where.high
@@ -281,7 +281,7 @@ def test_a_metastable_state_is_drawn_in_full_and_with_a_seed_each() -> None:
 
 
 def test_the_guess_is_one_cpu_times_as_many_and_a_ratio_of_one() -> None:
-    here = predict.Ground(LOOKUPS, "1x24", 20)
+    here = predict.Ground(LOOKUPS, "1x24-spr", 20)
     row = cases.prediction("dentry-false-sharing").row("stat-same-file", "before")
     alone = [here.phase("before", "run", replace(draw, alone=True)) for draw in here.draws()]
     assert all(phase.transfers == 0 for phase in alone)

@@ -50,7 +50,7 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     figure = case.figure(FIGURE)
     here = Ground(LOOKUPS, "1x24-spr", figure.workers or 20)
     before, after = here.rate("before"), here.rate("after")
-    why = "the report's machine is a Sapphire Rapids of unknown size"
+    why = "the report's machine is a Sapphire Rapids, whose size is assumed"
     yield here.value(figure, "before", before, why)
     yield here.value(figure, "after", after, why)
     why = "what moving the count is worth"
@@ -152,9 +152,9 @@ STUDY = Study(
                 if (variant, short) != ("after", "lookup")
             ),
             note="perf counts what all CPUs do all the time, user space included; here only the "
-            "waits for lines can be told apart by function. Where a load takes its line, putting "
-            "the reference has the largest share before the move, and as much as getting it after "
-            "it, as published; where it leaves it, getting it has the largest.",
+            "waits for lines can be told apart by function. If loads take their line, putting the "
+            "reference waits longest before the move, and about as long as getting it afterwards, "
+            "as published. If they leave it, getting the reference waits longest.",
         ),
         ROBOT: Evidence(
             no_userspace="The model has no lock, and two CPUs are too few for a queue at one.",

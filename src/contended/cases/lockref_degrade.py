@@ -133,7 +133,7 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     figure = case.figure("stat-collapse")
     here = Ground(STATS, "1x24-spr", figure.workers or 20)
     calm, degraded = (here.rate("before", phase) for phase in ("calm", "after"))
-    why = "the letter does not name its machine, its second patch does: a Sapphire Rapids"
+    why = "the letter's second patch names its machine: a Sapphire Rapids, whose size is assumed"
     yield here.value(figure, "healthy", calm, why)
     yield from cannot(figure, "a moment on the way down, of unknown length", "partly-degraded")
     yield here.value(figure, "degraded", degraded, "the phase after the strangers left")

@@ -133,6 +133,7 @@ _FOUR_DIES = (
     "Lake's, and others as much farther as among Cascade Lake's"
 )
 _SAPPHIRE_RAPIDS = _ICE_LAKE | {
+    "core": (8.1, "assumed", "as Ice Lake's", 8.1, 8.1),
     "near": (59.0, "assumed", _FOUR_DIES, 50.0, 64.0),
     "cross": (59.0, "assumed", _FOUR_DIES, 50.0, 64.0),
     "far": (138.0, "cited", "lam2023latency", 138.0, 138.0),
@@ -191,8 +192,8 @@ def _machine(
 
 
 _TITLES = {
-    "1x24": "one socket of 24 cores, Ice Lake's latencies: a test box as in the lockref reports",
-    "1x24-spr": "one socket of 24 cores, Sapphire Rapids: what the stats of one file ran on",
+    "1x24": "one socket of 24 cores, Ice Lake's latencies: a box of 24 workers that is not named",
+    "1x24-spr": "one socket of 24 cores, Sapphire Rapids: for stats of one file, its size assumed",
     "2x16-smt": "two sockets of 16 cores with 2 threads, Ice Lake: the kernel test robot's machine",
     "2x20-smt": "two sockets of 20 cores with 2 threads, 80 CPUs, Cascade Lake",
     "2x24-smt": "two sockets of 24 cores with 2 threads, 96 CPUs, Cascade Lake",
