@@ -218,6 +218,24 @@ def test_handle_wants_a_longer_way(page: str) -> None:
     assert "it would be of some {:.0f} and {:.0f} ns".format(*ways) in page
 
 
+def test_no_cost_makes_waiting_hurt_the_robot_as_much(page: str) -> None:
+    found = stats_of(lockref_degrade, "robot-handle")
+    assert f"without waiting ({over(found, 'before'):.2f} times)" in page
+    assert f"and {over(found, 'after'):.1f} times as fast as published with" in page
+    for name, said in (("after", "below {:.2f} times (`{}`)"), ("after/before", RATIO)):
+        changed = found[name][0].changed
+        least = min(changed, key=changed.__getitem__)
+        assert over(found, name, least) > 1.2
+        assert said.format(over(found, name, least), least) in page
+    worth, (published, _) = found["after/before"]
+    boots = [worth.stated, *worth.changed.values()]
+    assert f"from boot to boot, {min(boots):.2f} to {max(boots):.2f} times" in page
+    assert f"none was like the robot's {published:.2f}" in page
+
+
+RATIO = "below {:.2f} times what is published (`{}`)"
+
+
 def test_where_a_retry_comes_too_late_a_pause_hardly_matters(page: str) -> None:
     late = ("request=0.05", "instruction", "near=24")
 

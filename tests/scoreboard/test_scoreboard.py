@@ -273,7 +273,7 @@ def test_what_was_timed_goes_before_what_was_simulated(
     assert row.timed.middle == pytest.approx(6.4e7 / 1.28e6)
     assert row.verdict == "held"
     assert "doubtful" not in row.why
-    assert "doubtful in 1 regions" in rows["open-close-64-mounts", "after"].why
+    assert "doubtful in 1 region (" in rows["open-close-64-mounts", "after"].why
     # nothing else was timed, and the page says so
     assert rows["stat-collapse", "healthy"].timed is None
     assert rows["robot-full", "after/before"].timed is None
@@ -331,6 +331,7 @@ def test_a_state_is_read_from_the_boots_that_are_in_it(
     falling = timed.falling("x", "moved", 20, ("calm", "listed"), timed.queueing)
     (between,) = timed.load("some-case", [falling]).values()
     assert between.values == pytest.approx([1.35e6 + 0.7e6 * tenth for tenth in range(10)])
+    assert between.seeds == 1
     here = region("moved", 20, 1, 1e6, places=[slow(0.5), {**slow(0.25), "thing": "cdev_lock + 2"}])
     assert [timed.queued(here, lock) for lock in ("", "cdev_lock", "dentry")] == [0.75, 0.25, 0]
 

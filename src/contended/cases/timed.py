@@ -61,20 +61,22 @@ class Time:
     """What to read from the record of a name, in words, and of which published value or ratio.
 
     `guess` is what one CPU alone lets expect; without it the guess is 1. `file` is one of the
-    case's records, or another case's: "../SLUG/NAME".
+    case's records, or another case's: "../SLUG/NAME". `each` is how many numbers a seed has.
     """
 
     of: str
     read: Read
     guess: Read | None = None
     file: str = DRAWN
+    each: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What was read: a number for each seed, the guesses, where from, and what to distrust."""
+    """What was read: the numbers of all seeds, the guesses, where from, and what to distrust."""
 
     values: tuple[float, ...]
+    seeds: int
     guesses: tuple[float, ...]
     source: str  # the file, below the tree's root
     machine: str
@@ -152,6 +154,9 @@ def ratio(
     return Time(of, read, file=file)
 
 
+_MOMENTS = 10
+
+
 def falling(
     of: str, variant: str, cpus: int, labels: tuple[str, str], which: Which, *, file: str = DRAWN
 ) -> Time:
@@ -168,10 +173,12 @@ def falling(
         )
         both = [(high[seed], low[seed]) for seed in high.keys() & low.keys()]
         return [
-            after + (k + 0.5) / 10 * (before - after) for before, after in both for k in range(10)
+            after + (k + 0.5) / _MOMENTS * (before - after)
+            for before, after in both
+            for k in range(_MOMENTS)
         ]
 
-    return Time(of, read, rate(of, variant, cpus, label=labels[0]).guess, file)
+    return Time(of, read, rate(of, variant, cpus, label=labels[0]).guess, file, _MOMENTS)
 
 
 def change(of: str, top: str, base: str, cpus: int, *, file: str = DRAWN) -> Time:
@@ -283,6 +290,7 @@ def load(slug: str, probes: Sequence[Time]) -> dict[str, Timing]:
                 guesses = tuple(probe.guess(Record(known.regions))) if probe.guess else (1.0,)
                 found[probe.of] = Timing(
                     values=values,
+                    seeds=len(values) // probe.each,
                     guesses=guesses,
                     source=f"results/{path.parent.name}/{path.name}",
                     machine=known.used[0]["machine"],

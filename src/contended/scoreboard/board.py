@@ -263,6 +263,10 @@ def _published(figure: Published, kept: Predicted) -> str:
     return shown(text, kept.unit)
 
 
+def _many(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
 def _why(
     figure: Published,
     kept: Predicted,
@@ -276,9 +280,9 @@ def _why(
     values = {value.name: value for value in figure.values}
     parts = [values[name].contradicted or "" for name in names if name in values]
     if timing is not None:
-        lost = f"; doubtful in {timing.doubtful} regions (ticks, or waits given up)"
+        lost = f"; doubtful in {_many(timing.doubtful, 'region')} (ticks, or waits given up)"
         mark = lost * bool(timing.doubtful)
-        seeds = f"{len(timing.values)} seeds" + ", each with drawn costs" * timing.drawn
+        seeds = _many(timing.seeds, "seed") + ", each with drawn costs" * timing.drawn
         parts.append(
             f"The real kernel in virtual time on {timing.machine}, {seeds}, the "
             f"{timing.clock}'s clock{mark}: {_ends(sides['timed'], kept.unit)}."
@@ -290,7 +294,7 @@ def _why(
         if timing.alone is not None and sides["timed"] and sides["timed"].verdict == "differs":
             parts.append(timing.alone.said(kept.published, lambda v: shown(v, kept.unit)))
     if kept.range is not None:
-        place = f"{kept.cpus} CPUs" + (f" on {kept.machine}" if kept.machine else "")
+        place = _many(kept.cpus, "CPU") + (f" on {kept.machine}" if kept.machine else "")
         why = f"over the ranges of the parameters: {kept.why}"
         parts.append(f"Simulated with {place}; {_ends(sides['simulated'], kept.unit)} {why}.")
     elif not same and timing is None:
