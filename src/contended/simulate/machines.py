@@ -133,7 +133,7 @@ _FOUR_DIES = (
     "Lake's, and others as much farther as among Cascade Lake's"
 )
 _SAPPHIRE_RAPIDS = _ICE_LAKE | {
-    "core": (8.1, "assumed", "as Ice Lake's", 8.1, 8.1),
+    "core": (8.1, "cited", f"{_LATENCY}, of Ice Lake; with one thread nobody sees it", 8.1, 8.1),
     "near": (59.0, "assumed", _FOUR_DIES, 50.0, 64.0),
     "cross": (59.0, "assumed", _FOUR_DIES, 50.0, 64.0),
     "far": (138.0, "cited", "lam2023latency", 138.0, 138.0),
