@@ -192,8 +192,8 @@ def _machine(
 
 
 _TITLES = {
-    "1x24": "one socket of 24 cores, Ice Lake's latencies: a box of 24 workers that is not named",
-    "1x24-spr": "one socket of 24 cores, Sapphire Rapids: for stats of one file, its size assumed",
+    "1x24": "one socket of 24 cores, Ice Lake's latencies: a box that is not named",
+    "1x24-spr": "one socket of 24 cores, Sapphire Rapids",
     "2x16-smt": "two sockets of 16 cores with 2 threads, Ice Lake: the kernel test robot's machine",
     "2x20-smt": "two sockets of 20 cores with 2 threads, 80 CPUs, Cascade Lake",
     "2x24-smt": "two sockets of 24 cores with 2 threads, 96 CPUs, Cascade Lake",
