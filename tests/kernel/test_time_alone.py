@@ -142,8 +142,8 @@ def test_the_stats_are_as_published_where_loads_take_their_line(page: str) -> No
     assert over(fall, "degraded") < 0.9 < 1.4 < over(fall, "degraded", "take=1")
     left = drawn(lockref_degrade, "stat-collapse", "degraded").either("take")[0]
     assert f"({min(left) / 1e6:.2f} to {max(left) / 1e6:.2f} M/s) have what is published" in page
-    quotient, published = fall["healthy/degraded"]
-    assert quotient.reach(published) == []
+    quotient, ends = fall["healthy/degraded"]
+    assert quotient.reach(ends) == []
 
 
 def drawn(module: ModuleType, id_: str, name: str) -> timed.Timing:
@@ -161,6 +161,8 @@ def test_the_stats_by_their_own_machines_ways() -> None:
     ends = [stats.percentiles(drawn(*row).values) for row in (before, degraded)]
     for low, high in ends:
         assert f"{low / 1e6:.2f} to {high / 1e6:.2f} M/s" in page
+    assert f"({published(*before) / 1e6:.2f} published)" in page
+    assert f"(published {published(*degraded) / 1e6:.2f})" in page
     assert ends[0][0] < published(*before) < ends[0][1] < 2 * ends[0][0], "it holds"
     assert ends[1][1] > 2 * ends[1][0], "it says little"
 
@@ -227,10 +229,10 @@ def test_no_cost_makes_waiting_hurt_the_robot_as_much(page: str) -> None:
         least = min(changed, key=changed.__getitem__)
         assert over(found, name, least) > 1.2
         assert said.format(over(found, name, least), least) in page
-    worth, (published, _) = found["after/before"]
+    worth, (robot, _) = found["after/before"]
     boots = [worth.stated, *worth.changed.values()]
     assert f"from boot to boot, {min(boots):.2f} to {max(boots):.2f} times" in page
-    assert f"none was like the robot's {published:.2f}" in page
+    assert f"none was like the robot's {robot:.2f}" in page
 
 
 def test_sixty_workers_want_a_shorter_way_between_sockets(page: str) -> None:
