@@ -70,7 +70,8 @@ doctor: ## what this machine has, what it lacks, and the command that adds it
 	@PYTHONPATH=src "$(PYTHON)" -m contended.doctor $(ARGS)
 
 bench: $(VENV)/.dev ## measure how fast all this is (leave the machine alone)
-	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script; done
+	@bad=0; for script in benchmarks/*.py; do \
+	  echo "== $$script"; $(PY) $$script || bad=1; done; exit $$bad
 
 clean: ## remove the built book and the tools' caches
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis

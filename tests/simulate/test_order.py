@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -47,9 +49,11 @@ def shares(policy: Policy, cpus: int = 24, seed: int = 1) -> list[float]:
     return [seen.per_op(str(quarter)) for quarter in range(4)]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_on_one_socket_a_cpu_s_number_gives_it_nothing(policy: Policy) -> None:
-    found = shares(policy)
+@pytest.mark.parametrize(
+    ("policy", "cpus"), [*((policy, 24) for policy in POLICIES), ("chance", 140)]
+)
+def test_on_one_socket_a_cpu_s_number_gives_it_nothing(policy: Policy, cpus: int) -> None:
+    found = shares(policy, cpus)
     assert sum(found) == pytest.approx(1)
     assert all(0.18 < part < 0.32 for part in found), found
 
@@ -61,6 +65,30 @@ def test_who_has_half_the_way_has_twice_the_chance() -> None:
         seen.counts["transfers_far"] + seen.counts["transfers_near"]
     )
     assert far == pytest.approx(4 * 53 / 131 / (3 + 4 * 53 / 131), rel=0.05)
+
+
+def test_of_more_than_a_word_of_cpus_each_has_its_chance() -> None:
+    """Of 139 that ask 34 are as near as 53 ns, 35 at 79 ns in another group, 70 at 131 afar."""
+    every = range(140)
+    topology = Topology(tuple(every), tuple(n // 35 for n in every), tuple(n // 70 for n in every))
+    costs = replace(PRIMES, cross=79)
+    seen = repeat(adding(), 140, topology=topology, costs=costs, ns=10_000_000)
+    chances = {"near": 34.0, "cross": 35 * 53 / 79, "far": 70 * 53 / 131}
+    for kind, chance in chances.items():
+        part = seen.counts[f"transfers_{kind}"] / seen.transfers
+        assert part == pytest.approx(chance / sum(chances.values()), rel=0.03), kind
+
+
+def test_by_chance_many_who_wait_take_no_longer_than_in_turn() -> None:
+    """Real time of an event, by pairs; it was 13 times when it grew with those who wait."""
+
+    def took(policy: Policy) -> float:
+        begun = time.perf_counter()
+        seen = repeat(adding(100), 256, policy=policy, ns=3_000_000)
+        return (time.perf_counter() - begun) / seen.counts["events"]
+
+    took("chance"), took("fifo")  # compiled, or loaded
+    assert statistics.median(took("chance") / took("fifo") for _ in range(7)) < 4
 
 
 @pytest.mark.parametrize(("part", "low", "high"), [(0.1, 0.05, 0.2), (0.3, 0.45, 0.6)])

@@ -30,6 +30,7 @@ from contended.simulate.lines import (
     MIX1,
     MIX2,
     NEVER,
+    NONE,
     ONE,
     OPS,
     OVERTAKEN,
@@ -54,6 +55,7 @@ from contended.simulate.lines import (
     WATCHING,
     begin,
     calculate,
+    draw,
     enqueue,
     exponential,
     holds,
@@ -80,7 +82,8 @@ def run(n_lines: int, *given: Any) -> tuple[int, int, int]:
     """
     n, last = len(given[1]), len(given[6])
     leaves = 1 << (n - 1).bit_length()
-    sizes = 8 * n_lines, 8 * (n_lines + 3 * n), 8 * n_lines, 8 * n, 16 * n, n + 1, n * n_lines
+    most = 8 * n_lines
+    sizes = most, most + 24 * n + 16, most, 8 * n, 16 * n, n + 1, n * n_lines, most
     tree = np.full(2 * leaves, NEVER, dtype=np.int64)
     arrays = *given, tree, *(np.zeros(size, dtype=np.int64) for size in sizes)
     assert all(each.dtype == np.int64 and each.flags.c_contiguous for each in arrays)
@@ -96,7 +99,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
     place, cost, ends, counts = ints(table[4]), ints(table[5]), ints(table[6]), ints(table[7])
     options, tree, lines, bits = ints(table[8]), ints(table[9]), ints(table[10]), sets(table[11])
     watchers, cpu, reg, state = sets(table[12]), ints(table[13]), ints(table[14]), sets(table[15])
-    queues = ints(table[16])
+    queues, waiting = ints(table[16]), sets(table[17])
     seed, max_ops, overtakes = options[0], options[1], options[2]
     every, away = options[3], options[4]
     words = (n + 63) >> 6
@@ -106,8 +109,10 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
         lines[line + LAST] = -1
         lines[line + HOME] = -1
     # Sets of CPUs, 8 words each: who shares each line, and then who is in each CPU's core, in its
-    # group and in its socket.
+    # group and in its socket, and everybody and nobody.
     near = 8 * n_lines
+    for k in range(words):
+        bits[near + 24 * n + k] = ~NONE
     for a in range(n):
         for b in range(n):
             bit = ONE << (np.uint64(b) & U63)
@@ -246,7 +251,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                                     cpu[8 * b + WANT] = 0
                                     cpu[8 * b + ASKED] = t
                                     set_key(tree, leaves, b, NEVER)
-                                    enqueue(at, b, lines, cpu, queues, n)
+                                    enqueue(at, b, lines, cpu, queues, waiting, n)
                                 b += 1
                                 wake >>= ONE
                         if overtakes != CHANCE:
@@ -277,7 +282,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                     cpu[me + PC] = pc
                     if lines[at + BUSY] >= 0 or lines[at + LAST] >= 0:
                         set_key(tree, leaves, c, NEVER)
-                        enqueue(at, c, lines, cpu, queues, n)
+                        enqueue(at, c, lines, cpu, queues, waiting, n)
                     else:
                         if overtakes in (CHANCE, GROUPED):
                             lines[at + OVERTAKEN] = 0
@@ -358,7 +363,10 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
 
             if came:
                 while lines[at + LAST] >= 0 and lines[at + BUSY] < 0:
-                    b = take(at, lines, place, cost, overtakes, queues, n, state)
+                    if overtakes == CHANCE:
+                        b = draw(at, waiting, world, state)
+                    else:
+                        b = take(at, lines, place, cost, overtakes, queues, n, state)
                     key = begin(at, b, begun, world, row)
                     bound = min(bound, key)
             if watch:

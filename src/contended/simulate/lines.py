@@ -34,6 +34,7 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)
 MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX2 = np.uint64(0x94D049BB133111EB)
 U30, U27, U31, U11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+U16, U8, U4, U2 = np.uint64(16), np.uint64(8), np.uint64(4), np.uint64(2)
 U63, U32, U6 = np.uint64(63), np.uint64(32), np.int64(6)
 
 
@@ -49,10 +50,19 @@ def _as_sets(typing: Any, address: Any) -> Any:  # noqa: ARG001
     return _types.CPointer(_types.uint64)(_types.intp), _pointer
 
 
+def _count(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+    return builder.ctpop(args[0])
+
+
+def _as_many(typing: Any, members: Any) -> Any:  # noqa: ARG001
+    return _types.uint64(_types.uint64), _count
+
+
 # Pointers to int64 and to uint64 from addresses: see `run`.
 _types: Any = types
 ints: Any = intrinsic(_as_ints)
 sets: Any = intrinsic(_as_sets)
+many_of: Any = intrinsic(_as_many)  # how many are in a word of a set: one instruction
 
 
 @njit(cache=True)
@@ -222,11 +232,12 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
 
 
 @njit(cache=True)
-def enqueue(at: Any, c: Any, lines: Any, cpu: Any, queues: Any, size: Any) -> None:
+def enqueue(at: Any, c: Any, lines: Any, cpu: Any, queues: Any, waiting: Any, size: Any) -> None:
     """Have a CPU wait for a line."""
     cpu[8 * c + STAGE] = QUEUED
     lines[at + LAST] += 1
     queues[(at >> 3) * size + lines[at + LAST]] = c
+    waiting[at + (c >> U6)] |= ONE << (np.uint64(c) & U63)
 
 
 @njit(cache=True)
@@ -239,15 +250,96 @@ def shuffle(at: Any, first: Any, lines: Any, queues: Any, size: Any, state: Any)
 
 
 @njit(cache=True)
-def _chance(place: Any, cost: Any, policy: Any, queues: Any, line: Any, i: Any, home: Any) -> Any:
+def _many(waiting: Any, at: Any, bits: Any, here: Any, words: Any) -> Any:
+    # how many of those who wait are in a set
+    found = NONE
+    for k in range(words):
+        found += many_of(waiting[at + k] & bits[here + k])
+    return np.int64(found)
+
+
+@njit(cache=True)
+def _nth(waiting: Any, at: Any, bits: Any, here: Any, but: Any, n: Any) -> Any:
+    # of those who wait, and are in one set and not in another, the one before whom there are n
+    k = np.int64(0)
+    while True:
+        these = waiting[at + k] & bits[here + k] & ~bits[but + k]
+        many = np.int64(many_of(these))
+        if n < many:
+            break
+        n -= many
+        k += 1
+    left, bit = np.uint64(n), NONE
+    for half in (U32, U16, U8, U4, U2, ONE):
+        low = many_of(these & ((ONE << half) - ONE))
+        if left >= low:
+            left -= low
+            these >>= half
+            bit += half
+    return (k << U6) + np.int64(bit)
+
+
+@njit(cache=True)
+def _likely(cost: Any, kind: Any) -> Any:
     # Who finds the line on its way asks again a way later. Nobody is nearer than a neighbour.
-    a, near = queues[line + i], max(cost[NEAR], np.int64(1))
+    near = max(cost[NEAR], np.int64(1))
+    return (near << np.int64(20)) // max(cost[kind], near)
+
+
+@njit(cache=True)
+def draw(at: Any, waiting: Any, world: Any, state: Any) -> Any:
+    """The next to be served by chance, taken out of those who wait; they are in no order.
+
+    The nearer to who had the line last the more likely, by the time that a way takes. It is by sets
+    of CPUs, so as long for many who wait as for few.
+    """
+    lines, bits, near, size, _, _, cost, _, _, words, _ = world
+    core, group, socket = near, near + 8 * size, near + 16 * size
+    everybody, nobody = near + 24 * size, near + 24 * size + 8
+    home, wait = lines[at + HOME], lines[at + LAST] + 1
+    here, but, passed, n = everybody, nobody, False, np.int64(0)
+    # A core's other thread needs no request for what came to the core, as often as it fits.
+    if home >= 0:
+        if (lines[at + OVERTAKEN] + 1) * cost[CORE] <= cost[NEAR] * cost[REQUEST] >> 20:
+            twins = _many(waiting, at, bits, core + 8 * home, words)
+            passed = bool(twins > 0)
+        if passed:
+            here, wait = core + 8 * home, twins
+        elif wait > 1:
+            mine, ours = group + 8 * home, socket + 8 * home
+            inside = _many(waiting, at, bits, mine, words)
+            if inside == wait:
+                here = mine
+            else:
+                beside = _many(waiting, at, bits, ours, words) - inside
+                in_all = inside * _likely(cost, NEAR)
+                in_ours = in_all + beside * _likely(cost, CROSS)
+                drawn = one_of(state, size, in_ours + (wait - inside - beside) * _likely(cost, FAR))
+                if drawn < in_all:
+                    here, wait = mine, inside
+                elif drawn < in_ours:
+                    here, but, wait = ours, mine, beside
+                else:
+                    but, wait = ours, wait - inside - beside
+    if wait > 1:
+        n = one_of(state, size, wait)
+    chosen = _nth(waiting, at, bits, here, but, n)
+    waiting[at + (chosen >> U6)] &= ~(ONE << (np.uint64(chosen) & U63))
+    lines[at + LAST] -= 1
+    lines[at + OVERTAKEN] = lines[at + OVERTAKEN] + 1 if passed else 0
+    return chosen
+
+
+@njit(cache=True)
+def _chance(place: Any, cost: Any, queues: Any, line: Any, i: Any, home: Any) -> Any:
+    # as `draw`, but of another group the first to ask is the only one who may be next
+    a = queues[line + i]
     kind = between(place, a, home)
-    if policy == GROUPED and kind > NEAR:
+    if kind > NEAR:
         for j in range(i):
             if between(place, a, queues[line + j]) <= NEAR:
                 return np.int64(0)
-    return (near << np.int64(20)) // max(cost[kind], near)
+    return _likely(cost, kind)
 
 
 @njit(cache=True)
@@ -262,20 +354,17 @@ def _twin(at: Any, lines: Any, place: Any, queues: Any, size: Any) -> Any:
 
 
 @njit(cache=True)
-def _by_chance(
-    at: Any, lines: Any, place: Any, cost: Any, policy: Any, queues: Any, size: Any, state: Any
-) -> Any:
-    # one of those who wait, the more likely the nearer to who had the line last
+def _grouped(at: Any, lines: Any, place: Any, cost: Any, queues: Any, size: Any, state: Any) -> Any:
     line, home, last = (at >> 3) * size, lines[at + HOME], lines[at + LAST]
     if home < 0:
         return one_of(state, size, last + 1)
     total = np.int64(0)
     for i in range(last + 1):
-        total += _chance(place, cost, policy, queues, line, i, home)
+        total += _chance(place, cost, queues, line, i, home)
     drawn = one_of(state, size, total)
     best = np.int64(0)
     while best < last:
-        drawn -= _chance(place, cost, policy, queues, line, best, home)
+        drawn -= _chance(place, cost, queues, line, best, home)
         if drawn < 0:
             break
         best += 1
@@ -286,13 +375,12 @@ def _by_chance(
 def take(
     at: Any, lines: Any, place: Any, cost: Any, overtakes: Any, queues: Any, size: Any, state: Any
 ) -> Any:
-    """The next to be served, taken out of those who wait: they are in the order of asking."""
+    """The next to be served by the order of asking, taken out of those who wait: not by chance."""
     line = (at >> 3) * size
     last = lines[at + LAST]
     best: Any = np.int64(0)
     passed = False
-    if overtakes in (CHANCE, GROUPED):
-        # A core's other thread needs no request for what came to the core, as often as it fits.
+    if overtakes == GROUPED:
         twin = np.int64(-1)
         if (lines[at + OVERTAKEN] + 1) * cost[CORE] <= cost[NEAR] * cost[REQUEST] >> 20:
             twin = _twin(at, lines, place, queues, size)
@@ -300,7 +388,7 @@ def take(
         if passed:
             best = twin
         elif last > 0:
-            best = _by_chance(at, lines, place, cost, overtakes, queues, size, state)
+            best = _grouped(at, lines, place, cost, queues, size, state)
     elif overtakes > 0 and lines[at + OWNER] >= 0 and lines[at + OVERTAKEN] < overtakes:
         nearest = between(place, queues[line], lines[at + OWNER])
         for i in range(1, last + 1):
