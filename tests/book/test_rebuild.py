@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -109,7 +110,7 @@ def small(tmp_path: Path, root: Path) -> Book:
 
 
 @pytest.mark.check
-def test_a_line_for_each_chapter_and_then_where_the_book_is(small: Book) -> None:
+def test_a_line_for_each_chapter_and_then_where_the_book_is(small: Book, root: Path) -> None:
     small.chapter("00-one", "First", "print('out' + 'put')", MISSED)
     small.chapter("01-two", "Second", HELD)
     done = small.build()
@@ -123,6 +124,8 @@ def test_a_line_for_each_chapter_and_then_where_the_book_is(small: Book) -> None
     assert lines[3].startswith("1 of 2 claims about time missed in this run (see docs/status)")
     assert lines[4] == f"The book is in {small.tree}/_build/html/index.html"
     assert "output" in small.page("notebooks/00-one")
+    ran = runpy.run_path(str(root / "benchmarks/book.py"))["executed"]
+    assert ran(done.stdout, small.tree) == {"00-one", "01-two"}
     # neither the kernel's warning of its ports nor anything else that it says by itself
     assert "TCP" not in (small.tree / "_build/book.log").read_text()
 
@@ -133,6 +136,7 @@ def test_a_line_for_each_chapter_and_then_where_the_book_is(small: Book) -> None
         "[ 2/2] 01 Second ... unchanged",
     ]
     assert again.stdout.splitlines()[3:] == lines[3:], "claims of runs that are kept count too"
+    assert not ran(again.stdout, small.tree)
 
 
 def test_the_status_page_counts_claims_about_time(small: Book) -> None:
