@@ -81,7 +81,7 @@ def rate(cpus: int, ops: int, repeats: int, kind: int = 0, policy: Policy = "cha
 
 
 def simpy_run(cpus: int, ops: int) -> tuple[int, float, float]:
-    """The same in SimPy, in turn: events, seconds, and simulated nanoseconds of `ops` operations."""
+    """The same in SimPy, in turn: events, seconds, simulated ns of `ops` operations."""
     import simpy
 
     env = simpy.Environment()
