@@ -449,6 +449,10 @@ def test_the_page_says_what_is_left_behind_who_stays(page: str) -> None:
     said = {kept: f"{min(each):.2f} to {max(each):.2f}" for kept, each in left.items()}
     assert f"A hundred looks leave {said['stay-100']} M/s" in page
     assert f"and seven hundred {said['stay-700']}. A thousand" in page
+    for kept in ("100", "700"):
+        record = timed.record("lockref-degrade", f"time-stay-{kept}")
+        boots = record.of("moved-stay", 60, "perturbed")
+        assert sum(boot["costs"]["grouped"] for boot in boots.values()) == 5
     short = left["looks-700"]
     assert f"had left none, and {min(short):.1f} to {max(short):.1f} M/s" in page
     medians = {kept: stats.median(each) for kept, each in left.items()}
@@ -457,6 +461,15 @@ def test_the_page_says_what_is_left_behind_who_stays(page: str) -> None:
     calm = sum(not timed.queueing(boot) for boot in most.values())
     assert (calm, len(most)) == (5, 10)
     assert "A thousand leave no queue in five of ten boots" in page
+
+
+def test_the_page_says_what_looks_are_worth_to_the_robot_s_listings(page: str) -> None:
+    record = timed.record("lockref-degrade", "time-getdent")
+    alone, looking = (record.rates(variant, 64) for variant in ("before", "spin-100"))
+    worth = [100 * (looking[seed] / alone[seed] - 1) for seed in alone]
+    said = f"change `getdent` by {min(worth):.1f} to {max(worth):.1f} % in the ten draws"
+    assert said in " ".join(page.split())
+    assert sum(region["costs"]["grouped"] for region in record.regions) == 10
 
 
 def test_the_page_says_what_192_workers_make(page: str) -> None:
