@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 CPUS = (1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 SEEDS = 5
 LIVE_CPUS = (1, 2, 4, 8, 16, 24, 32, 64, 80, 128, 160, 192, 512)
-_LIVE_LENGTH = 0.3
 
 
 class Series(NamedTuple):
@@ -61,11 +60,10 @@ class Knob(NamedTuple):
 
 
 def times(scenario: Scenario, name: str) -> Knob:
-    """A knob for the length of some private work of a scenario, whose phases are shortened."""
+    """A knob for the length of some private work of a scenario."""
 
     def options(amount: float) -> dict[str, Any]:
-        changed = amount * scenario.works[name].value
-        return {"work": {name: changed}, "length": _LIVE_LENGTH}
+        return {"work": {name: amount * scenario.works[name].value}}
 
     return Knob(f"{name}, times", options)
 
@@ -105,7 +103,7 @@ class Sweep:
         )
 
     def now(self, cpus: Sequence[int], *, machine: str = "", amount: float | None = None) -> Curve:
-        """A rougher sweep, made now, by default as the figure's: one seed, and less of it."""
+        """A rougher sweep, made now, by default as the figure's: one seed, and fewer CPUs."""
         import pandas as pd  # slow to import
 
         knob = self.knob
