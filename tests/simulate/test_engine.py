@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from simulated import NOTHING, PRIMES, adding, flat, repeat, sockets
@@ -216,3 +219,23 @@ def test_compiled_code_is_kept_on_disk() -> None:
     repeat(adding(), 1, ns=100)
     assert engine._run.stats.cache_path
     assert sum(engine._run.stats.cache_hits.values()) + sum(engine._run.stats.cache_misses.values())
+
+
+@pytest.mark.parametrize("part", ["lines.py", "turns.py"])
+def test_what_was_compiled_before_a_part_changed_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    from contended.simulate import engine
+
+    index = tmp_path / "engine._run-80.py312.nbi"
+    for name in ("lines.py", "turns.py", index.name):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1000, 1000))
+    monkeypatch.setattr(engine, "__file__", str(tmp_path / "engine.py"))
+    kept = SimpleNamespace(stats=SimpleNamespace(cache_path=str(tmp_path)))
+    monkeypatch.setattr(engine, "_run", kept)
+    engine._forget()
+    assert index.exists()
+    os.utime(tmp_path / part, (2000, 2000))
+    engine._forget()
+    assert not index.exists()

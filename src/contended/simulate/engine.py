@@ -55,8 +55,6 @@ from contended.simulate.lines import (
     WATCHING,
     begin,
     calculate,
-    draw,
-    enqueue,
     exponential,
     holds,
     ints,
@@ -65,9 +63,8 @@ from contended.simulate.lines import (
     scaled,
     set_key,
     sets,
-    shuffle,
-    take,
 )
+from contended.simulate.turns import draw, enqueue, shuffle, take
 
 THINK, READ, ADD, CAS, SWAP, WRITE, SPIN, BRANCH, ALU, COUNT, DONE, HALT = range(12)
 IDLE_STEPS = 100_000
@@ -251,7 +248,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                                     cpu[8 * b + WANT] = 0
                                     cpu[8 * b + ASKED] = t
                                     set_key(tree, leaves, b, NEVER)
-                                    enqueue(at, b, lines, cpu, queues, waiting, n)
+                                    enqueue(at, b, lines, cpu, overtakes, queues, waiting, n)
                                 b += 1
                                 wake >>= ONE
                         if overtakes != CHANCE:
@@ -282,7 +279,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                     cpu[me + PC] = pc
                     if lines[at + BUSY] >= 0 or lines[at + LAST] >= 0:
                         set_key(tree, leaves, c, NEVER)
-                        enqueue(at, c, lines, cpu, queues, waiting, n)
+                        enqueue(at, c, lines, cpu, overtakes, queues, waiting, n)
                     else:
                         if overtakes in (CHANCE, GROUPED):
                             lines[at + OVERTAKEN] = 0
@@ -382,8 +379,9 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
 
 
 def _forget() -> None:
-    """Drop what was compiled before `lines` changed: numba looks at this file's age alone."""
-    changed = Path(__file__).with_name("lines.py").stat().st_mtime
+    """Drop what was compiled before another part changed: numba looks at this file's age alone."""
+    parts = (Path(__file__).with_name(name) for name in ("lines.py", "turns.py"))
+    changed = max(part.stat().st_mtime for part in parts)
     for index in Path(str(_run.stats.cache_path)).glob("engine._run-*.nbi"):
         with contextlib.suppress(OSError):  # another process may have been faster
             if index.stat().st_mtime < changed:

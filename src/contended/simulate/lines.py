@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the engine does to lines, queues and chance: a row of `lines` is a line, of `cpu` a CPU."""
+"""What the engine does to lines and with chance: a row of `lines` is a line, of `cpu` a CPU."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ sets: Any = intrinsic(_as_sets)
 many_of: Any = intrinsic(_as_many)  # how many are in a word of a set: one instruction
 
 
-@njit(cache=True)
+@njit
 def random_bits(state: Any, c: Any) -> Any:
     """The next 64 of a CPU."""
     # splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014
@@ -76,13 +76,13 @@ def random_bits(state: Any, c: Any) -> Any:
     return z ^ (z >> U31)
 
 
-@njit(cache=True)
+@njit
 def one_of(state: Any, c: Any, size: Any) -> Any:
     """A number below `size`."""
     return np.int64(((random_bits(state, c) >> U32) * np.uint64(size)) >> U32)
 
 
-@njit(cache=True)
+@njit
 def scaled(mean: Any, part: Any) -> Any:
     """That part of a mean."""
     # mean * part / 2**53 in integers that do not overflow
@@ -91,7 +91,7 @@ def scaled(mean: Any, part: Any) -> Any:
     return (mean * np.int64(part >> np.uint64(34))) >> np.int64(19)
 
 
-@njit(cache=True)
+@njit
 def exponential(state: Any, c: Any, mean: Any) -> Any:
     """A draw with this mean."""
     # von Neumann's way, by comparisons alone: no logarithm that machines might round differently
@@ -112,7 +112,7 @@ def exponential(state: Any, c: Any, mean: Any) -> Any:
         whole += 1
 
 
-@njit(cache=True)
+@njit
 def set_key(tree: Any, leaves: Any, c: Any, key: Any) -> None:
     """Set when a CPU's next event is."""
     # unsigned, so that numba need not look for negative indices
@@ -124,7 +124,7 @@ def set_key(tree: Any, leaves: Any, c: Any, key: Any) -> None:
         tree[i] = key
 
 
-@njit(cache=True)
+@njit
 def lower_key(tree: Any, leaves: Any, c: Any, key: Any) -> None:
     """As `set_key`, for a key that is lower than the one before."""
     i = np.uint64(leaves + c)
@@ -133,7 +133,7 @@ def lower_key(tree: Any, leaves: Any, c: Any, key: Any) -> None:
         i >>= ONE
 
 
-@njit(cache=True)
+@njit
 def others(tree: Any, leaves: Any, c: Any) -> Any:
     """The earliest event of everybody but c."""
     i = np.uint64(leaves + c)
@@ -144,7 +144,7 @@ def others(tree: Any, leaves: Any, c: Any) -> Any:
     return least
 
 
-@njit(cache=True)
+@njit
 def between(place: Any, a: Any, b: Any) -> Any:
     """How far apart two CPUs are."""
     a8, b8 = 8 * a, 8 * b
@@ -157,7 +157,7 @@ def between(place: Any, a: Any, b: Any) -> Any:
     return CORE
 
 
-@njit(cache=True)
+@njit
 def _distances(bits: Any, near: Any, size: Any, at: Any, c: Any, words: Any) -> Any:
     # to the nearest copy and to the farthest that other CPUs have
     core, group, socket = near + 8 * c, near + 8 * (size + c), near + 8 * (2 * size + c)
@@ -178,7 +178,7 @@ def _distances(bits: Any, near: Any, size: Any, at: Any, c: Any, words: Any) -> 
     return CORE if twin != NONE else near, FAR if away != NONE else far
 
 
-@njit(cache=True)
+@njit
 def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
     """Start the transfer that c asks for; the key that c then has is returned."""
     lines, bits, near, size, cpu, place, cost, tree, leaves, words, counts = world
@@ -231,179 +231,7 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
     return key
 
 
-@njit(cache=True)
-def enqueue(at: Any, c: Any, lines: Any, cpu: Any, queues: Any, waiting: Any, size: Any) -> None:
-    """Have a CPU wait for a line."""
-    cpu[8 * c + STAGE] = QUEUED
-    lines[at + LAST] += 1
-    queues[(at >> 3) * size + lines[at + LAST]] = c
-    waiting[at + (c >> U6)] |= ONE << (np.uint64(c) & U63)
-
-
-@njit(cache=True)
-def shuffle(at: Any, first: Any, lines: Any, queues: Any, size: Any, state: Any) -> None:
-    """Put those who wait in an order of chance, from the place `first` on."""
-    line = (at >> 3) * size
-    for i in range(lines[at + LAST], first, -1):
-        j = first + one_of(state, size, i - first + 1)
-        queues[line + i], queues[line + j] = queues[line + j], queues[line + i]
-
-
-@njit(cache=True)
-def _many(waiting: Any, at: Any, bits: Any, here: Any, words: Any) -> Any:
-    # how many of those who wait are in a set
-    found = NONE
-    for k in range(words):
-        found += many_of(waiting[at + k] & bits[here + k])
-    return np.int64(found)
-
-
-@njit(cache=True)
-def _nth(waiting: Any, at: Any, bits: Any, here: Any, but: Any, n: Any) -> Any:
-    # of those who wait, and are in one set and not in another, the one before whom there are n
-    k = np.int64(0)
-    while True:
-        these = waiting[at + k] & bits[here + k] & ~bits[but + k]
-        many = np.int64(many_of(these))
-        if n < many:
-            break
-        n -= many
-        k += 1
-    left, bit = np.uint64(n), NONE
-    for half in (U32, U16, U8, U4, U2, ONE):
-        low = many_of(these & ((ONE << half) - ONE))
-        if left >= low:
-            left -= low
-            these >>= half
-            bit += half
-    return (k << U6) + np.int64(bit)
-
-
-@njit(cache=True)
-def _likely(cost: Any, kind: Any) -> Any:
-    # Who finds the line on its way asks again a way later. Nobody is nearer than a neighbour.
-    near = max(cost[NEAR], np.int64(1))
-    return (near << np.int64(20)) // max(cost[kind], near)
-
-
-@njit(cache=True)
-def draw(at: Any, waiting: Any, world: Any, state: Any) -> Any:
-    """The next to be served by chance, taken out of those who wait; they are in no order.
-
-    The nearer to who had the line last the more likely, by the time that a way takes. It is by sets
-    of CPUs, so as long for many who wait as for few.
-    """
-    lines, bits, near, size, _, _, cost, _, _, words, _ = world
-    core, group, socket = near, near + 8 * size, near + 16 * size
-    everybody, nobody = near + 24 * size, near + 24 * size + 8
-    home, wait = lines[at + HOME], lines[at + LAST] + 1
-    here, but, passed, n = everybody, nobody, False, np.int64(0)
-    # A core's other thread needs no request for what came to the core, as often as it fits.
-    if home >= 0:
-        if (lines[at + OVERTAKEN] + 1) * cost[CORE] <= cost[NEAR] * cost[REQUEST] >> 20:
-            twins = _many(waiting, at, bits, core + 8 * home, words)
-            passed = bool(twins > 0)
-        if passed:
-            here, wait = core + 8 * home, twins
-        elif wait > 1:
-            mine, ours = group + 8 * home, socket + 8 * home
-            inside = _many(waiting, at, bits, mine, words)
-            if inside == wait:
-                here = mine
-            else:
-                beside = _many(waiting, at, bits, ours, words) - inside
-                in_all = inside * _likely(cost, NEAR)
-                in_ours = in_all + beside * _likely(cost, CROSS)
-                drawn = one_of(state, size, in_ours + (wait - inside - beside) * _likely(cost, FAR))
-                if drawn < in_all:
-                    here, wait = mine, inside
-                elif drawn < in_ours:
-                    here, but, wait = ours, mine, beside
-                else:
-                    but, wait = ours, wait - inside - beside
-    if wait > 1:
-        n = one_of(state, size, wait)
-    chosen = _nth(waiting, at, bits, here, but, n)
-    waiting[at + (chosen >> U6)] &= ~(ONE << (np.uint64(chosen) & U63))
-    lines[at + LAST] -= 1
-    lines[at + OVERTAKEN] = lines[at + OVERTAKEN] + 1 if passed else 0
-    return chosen
-
-
-@njit(cache=True)
-def _chance(place: Any, cost: Any, queues: Any, line: Any, i: Any, home: Any) -> Any:
-    # as `draw`, but of another group the first to ask is the only one who may be next
-    a = queues[line + i]
-    kind = between(place, a, home)
-    if kind > NEAR:
-        for j in range(i):
-            if between(place, a, queues[line + j]) <= NEAR:
-                return np.int64(0)
-    return _likely(cost, kind)
-
-
-@njit(cache=True)
-def _twin(at: Any, lines: Any, place: Any, queues: Any, size: Any) -> Any:
-    # where in the queue the other thread of the core is that has the line; -1 if it is not
-    home = lines[at + HOME]
-    if home >= 0:
-        for i in range(lines[at + LAST] + 1):
-            if between(place, queues[(at >> 3) * size + i], home) == CORE:
-                return i
-    return -1
-
-
-@njit(cache=True)
-def _grouped(at: Any, lines: Any, place: Any, cost: Any, queues: Any, size: Any, state: Any) -> Any:
-    line, home, last = (at >> 3) * size, lines[at + HOME], lines[at + LAST]
-    if home < 0:
-        return one_of(state, size, last + 1)
-    total = np.int64(0)
-    for i in range(last + 1):
-        total += _chance(place, cost, queues, line, i, home)
-    drawn = one_of(state, size, total)
-    best = np.int64(0)
-    while best < last:
-        drawn -= _chance(place, cost, queues, line, best, home)
-        if drawn < 0:
-            break
-        best += 1
-    return best
-
-
-@njit(cache=True)
-def take(
-    at: Any, lines: Any, place: Any, cost: Any, overtakes: Any, queues: Any, size: Any, state: Any
-) -> Any:
-    """The next to be served by the order of asking, taken out of those who wait: not by chance."""
-    line = (at >> 3) * size
-    last = lines[at + LAST]
-    best: Any = np.int64(0)
-    passed = False
-    if overtakes == GROUPED:
-        twin = np.int64(-1)
-        if (lines[at + OVERTAKEN] + 1) * cost[CORE] <= cost[NEAR] * cost[REQUEST] >> 20:
-            twin = _twin(at, lines, place, queues, size)
-        passed = bool(twin >= 0)
-        if passed:
-            best = twin
-        elif last > 0:
-            best = _grouped(at, lines, place, cost, queues, size, state)
-    elif overtakes > 0 and lines[at + OWNER] >= 0 and lines[at + OVERTAKEN] < overtakes:
-        nearest = between(place, queues[line], lines[at + OWNER])
-        for i in range(1, last + 1):
-            kind = between(place, queues[line + i], lines[at + OWNER])
-            if kind < nearest:
-                nearest, best, passed = kind, i, True
-    lines[at + OVERTAKEN] = lines[at + OVERTAKEN] + 1 if passed else 0
-    chosen = queues[line + best]
-    for i in range(best, last):
-        queues[line + i] = queues[line + i + 1]
-    lines[at + LAST] = last - 1
-    return chosen
-
-
-@njit(cache=True)
+@njit
 def holds(op: Any, a: Any, b: Any) -> Any:
     """Whether a comparison of a program does."""
     if op == 0:
@@ -415,7 +243,7 @@ def holds(op: Any, a: Any, b: Any) -> Any:
     return a >= b
 
 
-@njit(cache=True)
+@njit
 def calculate(program: Any, pc: Any, reg: Any, mine: Any, state: Any, c: Any, phase: Any) -> None:
     """A step on registers alone."""
     x, number, what = program[pc + 4], program[pc + 6], program[pc + 7]
