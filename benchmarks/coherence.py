@@ -34,7 +34,6 @@ BYTES_PER_LINE = 64.0
 TIMED = ((16, 100, 20.0), (80, 40, 90.0))
 TIMED_BYTES_PER_LINE = 128.0
 # The arena of each vCPU grows by so many lines at once.
-CHUNK_LINES = 256
 
 
 def run(kernel: Kernel, vcpus: int, ops: int, value: str | None) -> tuple[float, float]:
@@ -58,9 +57,9 @@ def verdict(good: bool, text: str) -> bool:
     return good
 
 
-def per_line(cost: plugin.Directory, vcpus: int) -> float:
-    """Bytes for a line that was touched; what is not used yet is at most a chunk of each vCPU."""
-    return cost.line_bytes / (cost.lines + CHUNK_LINES * vcpus)
+def per_line(cost: plugin.Directory) -> float:
+    """Bytes for a line that was touched, those among them that are not used yet."""
+    return cost.line_bytes / cost.lines
 
 
 def timed(kernel: Kernel, vcpus: int, ops: int) -> tuple[float, plugin.Directory]:
@@ -111,7 +110,7 @@ def main() -> int:
                 print(f"      {text}")
         (region,) = plugin.load(out).regions
         cost = region.directory
-        used = per_line(cost, VCPUS)
+        used = per_line(cost)
         good &= verdict(
             used <= BYTES_PER_LINE,
             f"{cost.lines} lines touched: {used:.0f} bytes each, limit {BYTES_PER_LINE:.0f}; "
@@ -127,7 +126,7 @@ def main() -> int:
         seconds, cost = timed(kernel, vcpus, ops)
         what = f"in virtual time, {vcpus} vCPUs, {ops} operations each"
         good &= verdict(seconds <= limit, f"{what}: {seconds:.1f} s, limit {limit:.0f}")
-        used = per_line(cost, vcpus + 1)  # one is for the kernel's chores
+        used = per_line(cost)
         good &= verdict(
             used <= TIMED_BYTES_PER_LINE,
             f"{cost.lines} lines touched: {used:.0f} bytes each, limit {TIMED_BYTES_PER_LINE:.0f}",

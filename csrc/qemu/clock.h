@@ -10,7 +10,8 @@
  * the request that moves, and the line's holder goes on using it: for longer if
  * who is next is farther away. Ways were measured with the request waiting, so
  * that part is in them. So the operations of a kernel can be timed on a machine
- * with more CPUs than the host has, and on any host with the same result.
+ * with more CPUs than the host has, and a slow host changes nothing but how long
+ * that takes.
  *
  * An access to a contended line must happen when the line arrives, not when
  * it is asked for: else a load would see a value that is stale by the length
@@ -157,7 +158,8 @@ static pthread_mutex_t ct_arbiter = PTHREAD_MUTEX_INITIALIZER;
 static struct ct_when *ct_wanted;	  /* lines that somebody waits for */
 static struct ct_when *ct_whens;	  /* all */
 static uint64_t ct_when_bytes;		  /* and what they take */
-/* Of 64 CPUs each, as many as there are: a line of up to 128 takes 128 bytes with its entry. */
+/* Of 64 CPUs each, as many as there are: for up to 128 a line that two have touched takes 88 bytes
+ * beside its entry, and one that a single CPU has touched none. */
 static unsigned ct_words = CT_CPUS / 64;
 static _Atomic uint64_t ct_due = UINT64_MAX; /* when the next of them can be given */
 static _Atomic unsigned ct_laggard;	  /* whose clock keeps it from being given */

@@ -4,7 +4,7 @@
  *
  * Debian's QEMU 7.2 has plugins but ships no qemu-plugin.h, so the prototypes
  * stand here. CT_QEMU_API says which version of the interface the QEMU at hand
- * speaks (`contended.kernel.plugin` asks it); without it, the header that is
+ * speaks (`contended.profile.plugin` asks it); without it, the header that is
  * installed decides, and where there is none, it is version 1.
  *
  * Of what is used here only one call has changed so far: from version 3 on,

@@ -13,10 +13,10 @@ import pytest
 
 from contended import cli, stats
 from contended.errors import UsageError
-from contended.kernel import build, c2c, clock, prices, qemu, source, variants
+from contended.kernel import build, c2c, clock, prices, qemu, source, times, variants
 from contended.kernel.build import Kernel
-from contended.kernel.clock import Place, Timed, Times
 from contended.kernel.releases import Release
+from contended.kernel.times import Place, Timed, Times
 from contended.kernel.variants import GuestRun, Variant
 from contended.simulate import machines
 from contended.simulate.caches import simulate
@@ -37,7 +37,7 @@ def timed(
     cpus: int,
     *,
     window_ns: float = 200,
-    kept: clock.Clock = "region",
+    kept: times.Clock = "region",
     box: MachineModel = BOX,
     **args: str,
 ) -> Timed:
@@ -47,7 +47,7 @@ def timed(
     (found,) = clock._met(kernel, BEFORE, run, box, cpus, 1, costs, window_ns, kept)
     # the scheduler may leave a CPU without any of those who are not pinned
     assert len(found.rates) == cpus or args.get("loose") == "1"
-    assert found.escaped < clock.DOUBT
+    assert found.escaped < times.DOUBT
     return found
 
 
@@ -277,6 +277,8 @@ def point(cpus: int, seed: int, rate: float, **more: object) -> Timed:
         costs=prices.costs(BOX),
         ops=100 * cpus,
         rates=(rate / cpus,) * cpus,
+        p50_ns=70,
+        p99_ns=900,
         ns=1000,
         together_ns=900,
         stalled_ns=50,
@@ -284,19 +286,22 @@ def point(cpus: int, seed: int, rate: float, **more: object) -> Timed:
         transfers=1.5,
         escaped=0,
         ticks=0,
+        fills=0,
         late=0,
         misled=0,
         places=(Place("lockref_get", "struct dentry + 88: d_lockref", 40, 1.5, 0.5),),
+        kernel="6.1.1",
+        build_id="b1",
     )
     return replace(found, **more)  # type: ignore[arg-type]
 
 
 def test_the_table_has_medians_spread_and_marks(tmp_path: Path) -> None:
     rates = 1e6, 2e6, 4e6
-    found = Times(
-        "a-case", "runs", {"ops": 60}, tuple(point(4, seed, r) for seed, r in enumerate(rates))
-    )
+    points = tuple(point(4, seed, r) for seed, r in enumerate(rates))
+    found = Times("a-case", "runs", {"ops": 60}, points, qemu="7.2", cpu="a CPU", commit="abc")
     text = str(found)
+    assert "70 (900) ns" in text
     assert "2 M (1 to 4)" in text
     assert "lockref_get 40 ns (struct dentry + 88: d_lockref)" in text
     assert "80 CPUs, Cascade Lake; windows of 200 ns" in text
@@ -312,6 +317,18 @@ def test_the_table_has_medians_spread_and_marks(tmp_path: Path) -> None:
     rows = kept["results"]
     assert [row["per_second"] for row in rows] == pytest.approx(rates)
     assert {row["clock"] for row in rows} == {"region"}
+    assert (kept["qemu"], kept["cpu"], kept["commit"]) == ("7.2", "a CPU", "abc")
+    assert {(row["kernel"], row["build_id"]) for row in rows} == {("6.1.1", "b1")}
+
+
+def test_an_operation_takes_from_the_one_before_it_to_its_own_end() -> None:
+    done = (10, 30, 100), (20, 50, 60)
+    assert sorted(times._took(done, 20, 60)) == [10, 20, 30], "100 is when one is through"
+    assert sorted(times._took(done, 0, 0)) == [10, 20, 30, 70]
+    ordered = [*range(1, 201)]
+    assert (times._rank(ordered, 0.5), times._rank(ordered, 0.99)) == (100, 198)
+    assert times._rank([7], 0.99) == 7
+    assert times._rank([], 0.5) == 0
 
 
 def test_every_cpu_count_variant_and_seed_is_a_boot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -708,10 +725,12 @@ def test_a_qemu_that_dies_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*_: object, **__: object) -> None:
-        raise qemu.LostVm("QEMU was killed: 80 vCPUs need more memory than there is")
+        raise qemu.LostVm("QEMU ended before the guest was done (killed by SIGKILL)")
 
     monkeypatch.setattr(source, "find", lambda *_: None)
     monkeypatch.setattr(build, "build", lambda *_: None)
     monkeypatch.setattr(c2c, "profile_kernel", dies)
     assert cli.main(["kernel", "time", "dentry-false-sharing", "--cpus", "80"]) != 0
-    assert "need more memory" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    (error,) = [line for line in said.splitlines() if line.startswith("contended:")]
+    assert "killed by SIGKILL" in error

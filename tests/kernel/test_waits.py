@@ -17,7 +17,7 @@ import pytest
 from contended import cli, stats
 from contended.cases.umount_grace_period import CONFIGURED
 from contended.errors import ContendedError
-from contended.kernel import boot, build, clock, make, qemu, source, variants, waits
+from contended.kernel import boot, build, make, qemu, source, times, variants, waits
 from contended.kernel.run import emulated
 from contended.show import lesson
 from contended.simulate import machines
@@ -121,7 +121,7 @@ def test_several_cpus_wait_for_ticks_and_one_as_long_by_either_clock(
         # Chance is the guest's: how many ticks is not always the same.
         assert 2.5 < one.mean_ns / 1e6 / tick_ms < 6
         assert (one.cpus, one.machine) == (4, box.name)
-        assert one.escaped < clock.DOUBT
+        assert one.escaped < times.DOUBT
     for result in alone:
         ms = stats.median(kept.ms(run.name, before.name, result["label"], 1))
         assert result["latency_ns"]["mean"] / 1e6 == pytest.approx(ms, rel=0.03)
@@ -141,7 +141,7 @@ def test_who_is_not_alone_waits_longer() -> None:
             assert len(ms) >= 3
             assert 0.7 < stats.median(ms) / four < 1.5
             assert max(several.ms(run, "queue-rcu-work", "lazy", cpus)) < 0.1
-    assert max(one.escaped for one in several.results) < clock.DOUBT
+    assert max(one.escaped for one in several.results) < times.DOUBT
 
 
 def test_idle_cpus_are_looked_at_late_and_busy_ones_need_no_look() -> None:

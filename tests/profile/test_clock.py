@@ -401,7 +401,7 @@ def test_counts_are_the_same_with_time_and_without(fake: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("window", [1000, 50_000])
-def test_who_asks_first_is_served_first_whatever_the_host_does(
+def test_a_line_moves_once_at_a_time_whatever_the_host_does(
     fake: Path, tmp_path: Path, window: int
 ) -> None:
     """Four threads at once, on a host with fewer CPUs: no operation is lost, none stands still."""
@@ -418,20 +418,50 @@ def test_who_asks_first_is_served_first_whatever_the_host_does(
     assert sum(cpu.escapes for cpu in region.cpus) <= 0.05 * moves
 
 
+def crowd(fake: Path, where: Path, **changed: int) -> tuple[float, int]:
+    """Eight threads in two sockets: the part of the lines found elsewhere that is from the other
+    socket, and when the last thread was done."""
+    box = machine(cores=4, groups=1, cross=COSTS["near"], **changed)
+    command = [str(fake), "random", "8", "400", "1", f"out={where / 'r'}", "quantum=1000", box]
+    subprocess.run(command, check=True, timeout=120)
+    (region,) = plugin.parse((where / "r").read_bytes()).regions
+    found = sum(site.hitm_loads + site.hitm_stores for site in region.sites)
+    far = sum(site.far for site in region.sites) / found
+    return far, max(cpu.clock.done[-1] for cpu in region.cpus if cpu.clock)
+
+
+def test_who_has_half_the_way_is_next_twice_as_often(fake: Path, tmp_path: Path) -> None:
+    """In turn it is anybody: four of seven are far. By chance ways count: 50 ns, and 120."""
+    in_turn, by_chance = (crowd(fake, tmp_path, policy=each)[0] for each in (0, 1))
+    assert in_turn == pytest.approx(4 / 7, abs=0.06)
+    assert by_chance == pytest.approx((4 / 120) / (3 / 50 + 4 / 120), abs=0.06)
+
+
+@pytest.mark.parametrize("cpus", [16, 127])
+def test_lines_of_their_own_keep_nobody_waiting(fake: Path, tmp_path: Path, cpus: int) -> None:
+    lines = [
+        event
+        for turn in range(5)
+        for cpu in range(cpus)
+        for event in (f"atomic {cpu} 600 {0x10000 + 64 * cpu:x}", f"op {cpu}")
+    ]
+    clocks = [cpu.clock for cpu in play(fake, tmp_path, lines, cpus, cores=64, groups=1).cpus]
+    assert len(clocks) == cpus
+    done = {clock.done for clock in clocks if clock}
+    assert len(done) == 1, "each is as fast as one alone"
+    assert sum(clock.transfers + clock.fills + clock.stalled for clock in clocks if clock) == 0
+    lines += [f"atomic {cpu} 600 10000" for cpu in range(cpus)]
+    shared = [cpu.clock for cpu in play(fake, tmp_path, lines, cpus, cores=64, groups=1).cpus]
+    assert sum(clock.transfers for clock in shared if clock) == cpus - 1
+
+
 def test_a_group_without_the_line_has_one_request_out_at_a_time(fake: Path, tmp_path: Path) -> None:
     """The line goes to the other socket less often than with chance: so all takes less time."""
-    far, took = {}, {}
-    for policy in (1, 2):
-        out = tmp_path / f"{policy}.json"
-        box = machine(policy=policy, cores=4, groups=1, cross=COSTS["near"])
-        command = [str(fake), "random", "8", "400", "1", f"out={out}", "quantum=1000", box]
-        subprocess.run(command, check=True, timeout=120)
-        (region,) = plugin.parse(out.read_bytes()).regions
-        found = sum(site.hitm_loads + site.hitm_stores for site in region.sites)
-        far[policy] = sum(site.far for site in region.sites) / found
-        took[policy] = max(cpu.clock.done[-1] for cpu in region.cpus if cpu.clock)
-    assert 0 < far[2] < 0.6 * far[1]
-    assert took[2] < took[1]
+    (by_chance, all_at_once), (seldom, grouped) = (
+        crowd(fake, tmp_path, policy=each) for each in (1, 2)
+    )
+    assert 0 < seldom < 0.6 * by_chance
+    assert grouped < all_at_once
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,11 @@ def test_a_number_is_read_by_what_is_changed(
     (tmp_path / "time-x.json").write_text(json.dumps({"results": REGIONS}))
     both = timed.load("some-case", probes)["both"].alone
     assert both == Alone(10.0, {"near=24.5": 10.0}), "what has no value is left out"
+    marked = [each | {"ticks": 0.02} if "stirred" in each["label"] else each for each in REGIONS]
+    (tmp_path / "time-x-alone.json").write_text(json.dumps({"results": marked}))
+    found = timed.load("some-case", probes)
+    kept = [found[name].alone for name in ("calm", "both")]
+    assert [one and one.doubtful for one in kept] == [0, 2], "of what was read"
 
 
 def test_without_what_is_stated_there_is_nothing_to_compare() -> None:
@@ -109,6 +114,8 @@ def test_it_is_said_in_a_sentence() -> None:
     assert said(9, 11) == "With each cost as stated it is 10 ms, as published."
     twice = Alone(10.0, CHANGED, boots=2).said((4, 4), "{:g}".format)
     assert "of one cost alone, 2 boots each, none reaches" in twice
+    marked = Alone(10.0, CHANGED, doubtful=3).said((4, 4), "{:g}".format)
+    assert "of one cost alone, a boot each (3 doubtful), none reaches" in marked
 
 
 def test_only_what_is_missed_says_so(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from contended.cases import lockref_pause, timed, waited
 from contended.cases.evidence import Evidence, Read, RunProbe, Runs, count, lab, lab_text, ratio
 from contended.cli import main
 from contended.errors import ContendedError
+from contended.kernel import times
 from contended.measure import TooFewCpus, results
 from contended.measure.results import Measurement
 from contended.scoreboard import board, simulated
@@ -139,8 +140,8 @@ def test_a_guess_is_judged_by_the_same_rule_and_tallied(entries: tuple[Entry, ..
     changed = replace(entries[0], rows=(replace(first, naive=held),))
     assert board.skill((changed,))[2] == 1
     middle = sum(first.published) / 2
-    for times, each in ((1.2, 1), (0.85, 1), (1.3, 0), (0.75, 0)):
-        said = replace(first.naive, middle=times * middle)
+    for factor, each in ((1.2, 1), (0.85, 1), (1.3, 0), (0.75, 0)):
+        said = replace(first.naive, middle=factor * middle)
         row = replace(first, published=(middle, middle), timed=said, naive=said, verdict="differs")
         assert board.close((replace(entries[0], rows=(row,)),)) == (each, each)
     told = replace(changed, rows=(replace(changed.rows[0], verdict="inconsistent"),))
@@ -382,10 +383,10 @@ def test_changes_and_waits_in_guest_time_are_read(
 def test_what_was_given_up_is_doubted_whatever_kept_the_time() -> None:
     good = region("before", 4, 1, 1e6)
     wait = {"clock": "guest", "cpus": 4, "escaped": 0.02}
-    assert [timed.doubtful(each) for each in (good, wait, {"clock": "guest"})] == [0, 1, 0]
+    assert [times.doubted(each) for each in (good, wait, {"clock": "guest"})] == [0, 1, 0]
     for lost in ({"escaped": 0.02}, {"ticks": 0.02}, {"together_ns": 0}):
-        assert timed.doubtful(good | lost)
-        assert timed.doubtful(good | lost | {"clock": "guest"})
+        assert times.doubted(good | lost)
+        assert times.doubted(good | lost | {"clock": "guest"})
 
 
 def test_a_record_that_was_written_anew_is_read_anew(
@@ -413,14 +414,14 @@ def test_the_table_of_the_pause_is_read_by_call_and_size(
     rates = {("fstat", "pause"): 3e6, ("fstat", "no-pause"): 6e6}
     rates |= {("open", "pause"): 1e6, ("open", "no-pause"): 4e6}
     # the file of eight is on ext4: what is in memory must not be taken for it
-    for disk, call, times in (
+    for disk, call, factor in (
         ("disk-", "fstat", 1),
         ("", "fstat", 3),
         ("disk-", "open", 1),
         ("", "open", 3),
     ):
         found = [
-            region(variant, n, 1, n * rate * times)
+            region(variant, n, 1, n * rate * factor)
             for (name, variant), rate in rates.items()
             if name == call
             for n in (1, 8)

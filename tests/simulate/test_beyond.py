@@ -14,7 +14,7 @@ from contended import cases, register, stats
 from contended.book import simulator
 from contended.cases import beyond, lockref_degrade, open_creat_unlazy, timed
 from contended.errors import ContendedError, UsageError
-from contended.kernel import releases
+from contended.kernel import releases, times
 from contended.measure.results import number
 from contended.show import lesson, widget
 from contended.simulate import chart, curves, grace, machines
@@ -116,6 +116,9 @@ def test_the_kernel_s_curve_stands_beside_the_simulated_one_and_the_published_po
     region = dict(kernel.regions[0], machine="2x128", cpus=256)
     alone = beyond.in_virtual_time("dentry-false-sharing", "stat", [region])
     assert "simulated: " not in alone.alt.replace("and simulated: ", "")
+    assert "doubtful" not in alone.alt
+    doubted = beyond.in_virtual_time("dentry-false-sharing", "stat", [{**region, "ticks": 0.02}])
+    assert f"; doubtful: {region['variant']} (256)" in doubted.alt
     with pytest.raises(ContendedError, match="no record of kernel time"):
         beyond.in_virtual_time("umount-grace-period", "umount")
 
@@ -138,17 +141,17 @@ def test_each_release_has_a_curve_of_its_own_record(slug: str) -> None:
     for region in kept.regions:
         named = re.search(rf"(?:^|, ){region['variant']} \(([\d, ]+)\)", doubts)
         cpus = named[1].split(", ") if named else []
-        assert (str(region["cpus"]) in cpus) == timed.doubtful(region)
+        assert (str(region["cpus"]) in cpus) == times.doubted(region)
 
 
 def test_what_was_seen_beside_ticks_is_doubtful_but_where_nobody_waits_for_them() -> None:
     region = dict(timed.record("open-creat-unlazy").regions[0], cpus=4, ticks=0.0, escaped=0.0)
-    assert not timed.doubtful(region)
-    assert timed.doubtful({**region, "ticks": 0.02})
-    assert timed.doubtful({**region, "escaped": 0.02})
-    assert timed.doubtful({**region, "together_ns": 0.0})
-    assert not timed.doubtful({**region, "ticks": 0.02, "cpus": 1})
-    assert not timed.doubtful({"clock": "guest"})
+    assert not times.doubted(region)
+    assert times.doubted({**region, "ticks": 0.02})
+    assert times.doubted({**region, "escaped": 0.02})
+    assert times.doubted({**region, "together_ns": 0.0})
+    assert not times.doubted({**region, "ticks": 0.02, "cpus": 1})
+    assert not times.doubted({"clock": "guest"})
 
 
 def test_the_crossover_is_where_the_published_points_need_it() -> None:

@@ -15,6 +15,7 @@ from contended.cases import timed
 from contended.cases.evidence import NONE
 from contended.cases.timed import Region
 from contended.errors import ContendedError, UsageError
+from contended.kernel import times
 from contended.show import lesson, widget
 from contended.show.canvas import Plot
 from contended.show.table import Table
@@ -103,7 +104,7 @@ def in_virtual_time(
         marks=marks,
         xlabel="CPUs",
         ylabel="operations/s, all CPUs",
-        note=f"real kernel in virtual time, and simulated: {box.title}",
+        note=f"real kernel in virtual time, and simulated: {box.title}{_doubts(kernel)}",
     )
 
 
@@ -113,18 +114,23 @@ def by_release(slug: str, title: str) -> Plot:
     Of the record `results/history/time/<slug>.json`; raises ContendedError if there is none.
     """
     kernel = timed.record("history/time", slug).regions
-    marked: dict[str, list[str]] = {}
-    for region in filter(timed.doubtful, kernel):
-        marked.setdefault(region["variant"], []).append(str(region["cpus"]))
-    doubts = ", ".join(f"{name} ({', '.join(cpus)})" for name, cpus in marked.items())
     return chart(
         title,
         timed.curves(kernel, lambda region: f"Linux {region['variant']}"),
         xlabel="CPUs",
         ylabel="operations/s, all CPUs",
         note=f"real kernels in virtual time: {machines.get(kernel[0]['machine']).title}"
-        + (f"; doubtful: {doubts}" if doubts else ""),
+        + _doubts(kernel),
     )
+
+
+def _doubts(kernel: Sequence[Region]) -> str:
+    """What of a figure's regions is to be doubted, by variant and CPUs; "" if nothing is."""
+    marked: dict[str, list[str]] = {}
+    for region in filter(times.doubted, kernel):
+        marked.setdefault(region["variant"], []).append(str(region["cpus"]))
+    named = (f"{name} ({', '.join(dict.fromkeys(cpus))})" for name, cpus in marked.items())
+    return f"; doubtful: {', '.join(named)}" if marked else ""
 
 
 def release_rates(slug: str, cpus: int) -> dict[str, float]:

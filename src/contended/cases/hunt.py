@@ -10,6 +10,7 @@ from __future__ import annotations
 from contended import stats
 from contended.cases import timed
 from contended.errors import ContendedError
+from contended.kernel import times
 from contended.measure.results import number
 from contended.show.canvas import Plot
 from contended.show.table import Table
@@ -84,7 +85,7 @@ def ranked() -> Table:
             (
                 label,
                 f"{number(1e6 / one, 3)} µs",
-                f"{number(many / one, 3)} times{' !' * any(map(timed.doubtful, seen))}",
+                f"{number(many / one, 3)} times{' !' * any(map(times.doubted, seen))}",
                 number(stats.median([each["transfers"] for each in seen]), 3),
                 "; ".join(
                     f"{place['function']}: {place['thing']} ({number(place['ns'], 3)} ns)"

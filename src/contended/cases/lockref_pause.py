@@ -8,7 +8,7 @@ With one of them what an instruction takes was found; the others are told before
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from contended import register, stats
 from contended.cases import timed
@@ -62,26 +62,30 @@ def evidence() -> dict[str, Evidence]:
 def table() -> Table:
     """A row for each call, variant and quotient, a column for each number of processes.
 
-    A cell is what was published, the 5th to the 95th percentile of the draws, and the verdict.
+    A cell is what was published, the 5th to the 95th percentile of the draws, and the verdict; "!"
+    if some of the draws are to be doubted.
     """
     rows: dict[str, list[str]] = {}
-    for row, values in _values():
+    for row, seen in _values():
+        values = seen.values
         ends = stats.percentiles(values)
         unit = 1e6 if row.unit != "ratio" else 1.0
         published, ours = (span(low / unit, high / unit) for low, high in (row.published, ends))
         factor = gap(ends, row.published, row.unit)
         apart = between(values, row.published)
         verdict = told(judge(ends, row.published, row.unit), factor, apart=apart)
-        rows.setdefault(row.name, []).append(f"{published} → {ours}: {verdict}")
+        mark = " !" if seen.doubtful else ""
+        rows.setdefault(row.name, []).append(f"{published} → {ours}{mark}: {verdict}")
     return Table(
-        "One file, by will-it-scale: published → in virtual time, millions a second or a quotient",
+        "One file, by will-it-scale: published → in virtual time, millions a second or a quotient; "
+        "!: some draws are doubtful (ticks, or waits given up)",
         ("", *(f"{workers} processes" for workers in SIZES)),
-        [(_said(name), *cells) for name, cells in rows.items()],
+        [(said(name), *cells) for name, cells in rows.items()],
     )
 
 
-def _said(name: str) -> str:
-    """A value's name in words."""
+def said(name: str) -> str:
+    """A value's name in words: what was timed, and of the quotient what it is."""
     call, _, what = name.partition("-")
     return f"{call}, {'the one over the other' if '/' in what else what.replace('-', ' ')}"
 
@@ -89,8 +93,8 @@ def _said(name: str) -> str:
 def held(*, quotients: bool) -> tuple[int, int]:
     """How many of the numbers, or of the quotients, held, and of how many."""
     verdicts = [
-        judge(stats.percentiles(values), row.published, row.unit)
-        for row, values in _values()
+        judge(stats.percentiles(seen.values), row.published, row.unit)
+        for row, seen in _values()
         if (row.unit == "ratio") == quotients
     ]
     return verdicts.count("held"), len(verdicts)
@@ -99,8 +103,8 @@ def held(*, quotients: bool) -> tuple[int, int]:
 def close(*, quotients: bool) -> int:
     """Of the same: how many have a middle that is near what was published."""
     return sum(
-        near(stats.median(values), row.published)
-        for row, values in _values()
+        near(stats.median(seen.values), row.published)
+        for row, seen in _values()
         if (row.unit == "ratio") == quotients
     )
 
@@ -109,10 +113,16 @@ def middles(name: str) -> dict[int, float]:
     """By the number of processes: a value's middle over what was published."""
     sizes = {figure(workers): workers for workers in SIZES}
     return {
-        sizes[row.figure]: stats.median(values) / row.published[0]
-        for row, values in _values()
+        (workers := sizes[row.figure]): stats.median(seen.values) / published(name, workers)
+        for row, seen in _values()
         if row.name == name
     }
+
+
+def published(name: str, workers: int) -> float:
+    """A rate of the table, operations a second, or what the pause leaves of one."""
+    of, (over, _, under) = register.get(SLUG).figure(figure(workers)), name.partition("/")
+    return of.ratio(over, under)[0] if under else of.value(name).middle
 
 
 def by_requests(name: str, workers: int) -> tuple[list[float], list[float]]:
@@ -120,11 +130,11 @@ def by_requests(name: str, workers: int) -> tuple[list[float], list[float]]:
     return timed.load(SLUG, evidence()[figure(workers)].timed)[name].either("grouped")
 
 
-def _values() -> Iterator[tuple[Predicted, Sequence[float]]]:
+def _values() -> Iterator[tuple[Predicted, timed.Timing]]:
     """Each row, and what was timed for it."""
     about = evidence()
     for row in predictions(register.get(SLUG)):
-        yield row, timed.load(SLUG, about[row.figure].timed)[row.name].values
+        yield row, timed.load(SLUG, about[row.figure].timed)[row.name]
 
 
 def _of(workers: int) -> Evidence:

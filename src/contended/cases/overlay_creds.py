@@ -205,8 +205,8 @@ STUDY = Study(
         "local-hitm": Evidence(
             userspace=_CREDS,
             kernel=_HITM,
-            note="Samples of perf c2c depend on how long it listened. The lab's profiler counts "
-            "every transfer, but knows one distance only: its HITM are neither local nor remote.",
+            note="Samples of perf c2c depend on how long it listened. What a longer look does not "
+            "change, how many of them are remote, is a row of the remote ones.",
         ),
         "hitm-sites": Evidence(
             no_userspace="The model is one function.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
@@ -20,14 +20,14 @@ from contended.cases import alone
 from contended.cases.alone import Alone
 from contended.cases.depends import Dependence, depends
 from contended.errors import ContendedError
-from contended.kernel import clock
+from contended.kernel import times
 from contended.show import lesson
 from contended.simulate import machines
 
 DRAWN = "time-drawn"
 """The record of seeds with costs of their own, which a prediction's range is taken of."""
 Region = dict[str, Any]
-"""A region of one boot, as `contended.kernel.clock.Times.to_json` writes it."""
+"""A region of one boot, as `contended.kernel.times.Times.to_json` writes it."""
 Which = Callable[[Region], bool]
 """Which of the regions that were asked for count."""
 Read = Callable[["Record"], list[float]]
@@ -187,9 +187,7 @@ def change(of: str, top: str, base: str, cpus: int, *, file: str = DRAWN) -> Tim
     return Time(of, lambda kept: [100 * (r - 1) for r in times(kept)], lambda _: [0.0], file)
 
 
-def waiting(
-    of: str, variant: str, cpus: int, functions: Sequence[str], *, file: str = DRAWN
-) -> Time:
+def waiting(of: str, variant: str, cpus: int, functions: Sequence[str]) -> Time:
     """The part of the CPUs' time, in per cent, that functions wait for lines."""
 
     def read(record: Record) -> list[float]:
@@ -199,10 +197,10 @@ def waiting(
             found.append(100 * ns * region["per_second"] / (cpus * 1e9))
         return found
 
-    return Time(of, read, guess=lambda _: [], file=file)
+    return Time(of, read, guess=lambda _: [])
 
 
-def remote(of: str, variant: str, cpus: int, thing: str, *, file: str = DRAWN) -> Time:
+def remote(of: str, variant: str, cpus: int, thing: str) -> Time:
     """Of the HITM on what matches `thing`, a regular expression: the part of another socket.
 
     The guess is that they come from any other CPU.
@@ -218,10 +216,10 @@ def remote(of: str, variant: str, cpus: int, thing: str, *, file: str = DRAWN) -
         socket = machines.get(record.regions[0]["machine"]).topology(cpus).socket
         return [sum(each != socket[0] for each in socket) / (cpus - 1)]
 
-    return Time(of, read, guess=elsewhere, file=file)
+    return Time(of, read, guess=elsewhere)
 
 
-def by(of: str, variant: str, cpus: int, thing: str, function: str, *, file: str = DRAWN) -> Time:
+def by(of: str, variant: str, cpus: int, thing: str, function: str) -> Time:
     """Of the HITM on what matches `thing`: the part, in per cent, that a function has."""
 
     def read(record: Record) -> list[float]:
@@ -232,21 +230,13 @@ def by(of: str, variant: str, cpus: int, thing: str, function: str, *, file: str
             for here in _moved(record, variant, cpus, thing)
         ]
 
-    return Time(of, read, guess=lambda _: [], file=file)
+    return Time(of, read, guess=lambda _: [])
 
 
 def _moved(record: Record, variant: str, cpus: int, thing: str) -> list[list[dict[str, Any]]]:
     """By seed, the places in what matches."""
     regions = record.of(variant, cpus).values()
     return [[p for p in region["places"] if re.search(thing, p["thing"])] for region in regions]
-
-
-def doubtful(region: Region) -> bool:
-    """Whether `contended kernel time` marks it, or `contended kernel waits`."""
-    fields = ("cpus", "escaped", "ticks", "together_ns")
-    if "together_ns" not in region:  # a wait
-        return bool(region.get("escaped", 0.0) > clock.DOUBT)
-    return clock.doubtful(*(region[name] for name in fields))
 
 
 def curves(
@@ -295,7 +285,7 @@ def load(slug: str, probes: Sequence[Time]) -> dict[str, Timing]:
                     source=f"results/{path.parent.name}/{path.name}",
                     machine=known.used[0]["machine"],
                     clock=known.used[0]["clock"],
-                    doubtful=sum(map(doubtful, known.used)),
+                    doubtful=sum(map(times.doubted, known.used)),
                     drawn=len({str(region.get("costs")) for region in known.used}) > 1,
                     draws=_draws(probe, known.used),
                     alone=_alone(slug, probe),
@@ -319,5 +309,10 @@ def _alone(slug: str, probe: Time) -> Alone | None:
     file = f"{probe.file}-alone"
     if not lesson.reference(f"{slug}/{file}").is_file():
         return None
-    regions = record(slug, file).regions
-    return alone.read(regions, lambda some: probe.read(Record(tuple(some))))
+    used: list[Region] = []
+
+    def value(some: Sequence[Region]) -> list[float]:
+        return probe.read(Record(tuple(some), used))
+
+    found = alone.read(record(slug, file).regions, value)
+    return replace(found, doubtful=sum(map(times.doubted, used))) if found else None

@@ -34,6 +34,7 @@ from contended.kernel import (
     steps,
     store,
     suite,
+    times,
     variants,
     waits,
 )
@@ -102,20 +103,13 @@ def fill(parser: argparse.ArgumentParser) -> None:
     early = "how long before its instruction a load may begin; default: 0, or drawn"
     add("--ahead", type=float, metavar="NS", help=early)
     alone = "boots with one cost changed, and all else as it is, too; may be repeated"
-    add(
-        "--cost",
-        type=commandline.costs,
-        action="extend",
-        default=[],
-        metavar="NAME=V,V",
-        help=alone,
-    )
+    add("--cost", type=commandline.costs, action="extend", default=[], metavar="N=V,V", help=alone)
     every = "so with each cost that counts: half, and twice as much; and each choice's other side"
     add("--each-cost", action="store_true", help=every)
     who = "who is next for a line, as in the simulators; default: chance, or drawn with --drawn"
     add("--policy", choices=prices.POLICIES, default="chance", help=who)
     whose = "guest: for what sleeps, and for more processes than CPUs; default: region"
-    add("--clock", dest="kept", choices=clock.CLOCKS, default="region", help=whose)
+    add("--clock", dest="kept", choices=times.CLOCKS, default="region", help=whose)
     add("--json", type=Path, metavar="FILE|-", help="write the results as JSON")
     curve = "draw them, with the simulated and the published ones: .svg, .png or .pdf"
     add("--plot", type=Path, metavar="FILE", help=curve)

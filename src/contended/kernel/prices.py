@@ -67,7 +67,7 @@ _PARTS = ("request", "turbo", "clocked", *_EITHER)
 
 
 def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[str, float]:
-    """What things cost on a machine, by name as in `clock.Timed`; what is `drawn` is as drawn."""
+    """What things cost on a machine, by name as in `times.Timed`; what is `drawn` is as drawn."""
     drawn = drawn or {}
     prices = asdict(priced(box, drawn))
     own = {name: drawn.get(name, value) for name, (value, _) in _own(box).items()}

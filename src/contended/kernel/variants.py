@@ -43,12 +43,6 @@ WITH_DWARF = (
     *("base", "users", "handles", "many", "observe"),
     *("distribution", "distribution-ima", "distribution-disk", "distribution-many"),
 )
-#: Their runs are recorded by hand; no outcome takes such a kernel, and so no test builds one.
-BY_HAND = (
-    *("handles", "many"),
-    *("distribution", "distribution-ima", "distribution-disk", "distribution-many"),
-    *("hz-250", "hz-1000", "preempt", "rt", "kasan", "kcsan", "selftests"),
-)
 #: The first release that has what a configuration asks for.
 SINCE: dict[str, str] = {"rt": "6.12"}
 MAX_VCPUS = 128  #: What the kernels are configured for.

@@ -19,7 +19,19 @@ from typing import Any, Literal
 from contended import child, records, stats
 from contended import machine as host
 from contended.errors import UsageError, check_range
-from contended.kernel import boot, build, c2c, clock, make, prices, qemu, run, source, variants
+from contended.kernel import (
+    boot,
+    build,
+    c2c,
+    clock,
+    make,
+    prices,
+    qemu,
+    run,
+    source,
+    times,
+    variants,
+)
 from contended.kernel.make import Progress
 from contended.kernel.variants import GuestRun, KernelCase, Variant
 from contended.measure.results import number
@@ -108,13 +120,13 @@ class Waits(Record):
         for (name, hz, cpus, variant, label), group in groupby(self.results, _of):
             seen = list(group)
             ms = [each.mean_ns / 1e6 for each in seen]
-            mark = " !" if any(each.escaped > clock.DOUBT for each in seen) else ""
+            mark = " !" if any(each.escaped > times.DOUBT for each in seen) else ""
             ends = f"{number(min(ms), 3)} to {number(max(ms), 3)} ms{mark}"
             middle = f"{number(stats.median(ms), 3)} ms"
             rows.append([name, f"{hz}", f"{cpus}", variant, label, middle, ends])
         head = f"{self.case}, in guest time\n"
-        if any(each.escaped > clock.DOUBT for each in self.results):
-            head += f"! more than {clock.DOUBT:.0%} of the waits for lines were given up\n"
+        if any(each.escaped > times.DOUBT for each in self.results):
+            head += f"! more than {times.DOUBT:.0%} of the waits for lines were given up\n"
         return head + columns(rows)
 
 

@@ -52,12 +52,14 @@ class Rcu:
 
 _CALL = "the deferred variants' own published time: what is left without a wait"
 PARAMETERS = {
-    "hz": Parameter("assumed", "1000 a second; 250 is common", 250, 1000),
+    "hz": Parameter("assumed", "1000 a second; 250 is common, 100 the least", 100, 1000),
     "wait_ticks": Parameter("cited", SOURCE, 1, 3),
     "busy": Parameter("assumed", "it does little else", 0.0, 1.0),
     "reading": Parameter("assumed", "part of busy time", 0.0, 0.9),
+    "reader_us": Parameter("assumed", "a section of some dozen to some thousand lines", 1.0, 50.0),
     "underway": Parameter("assumed", "other users of RCU", 0.0, 1.0),
     "wake_us": Parameter("assumed", "kthreads compete for CPUs", 5.0, 1000.0),
+    "interrupt_us": Parameter("assumed", "an interrupt to another CPU and its handler", 1.0, 10.0),
     "call_us": Parameter("cited", _CALL, 2900.0, 3200.0),
 }
 
