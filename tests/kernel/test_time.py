@@ -321,6 +321,23 @@ def test_the_table_has_medians_spread_and_marks(tmp_path: Path) -> None:
     assert {(row["kernel"], row["build_id"]) for row in rows} == {("6.1.1", "b1")}
 
 
+def test_windows_that_do_not_agree_are_named() -> None:
+    """The middle of the seeds decides, for each kernel and size."""
+    rates = {(4, 100.0): 1e6, (4, 400.0): 1.14e6, (8, 100.0): 1e6, (8, 400.0): 1.2e6}
+    points = tuple(
+        point(cpus, seed, rate * factor, window_ns=window)
+        for (cpus, window), rate in rates.items()
+        for seed, factor in enumerate((0.5, 1.0, 2.0))
+    )
+    found = Times("a-case", "runs", {}, points, qemu="7.2", cpu="a CPU", commit=None)
+    said = "before by 8 depends on the window: 1.20 times as much with 400 ns as with 100"
+    assert found.torn() == [said]
+    assert f"! {said}\n" in str(found)
+    assert "windows of 100 and 400 ns" in str(found)
+    assert " 400 ns " in str(found)
+    assert not replace(found, found=points[:6]).torn()
+
+
 def test_an_operation_takes_from_the_one_before_it_to_its_own_end() -> None:
     done = (10, 30, 100), (20, 50, 60)
     assert sorted(times._took(done, 20, 60)) == [10, 20, 30], "100 is when one is through"
@@ -350,7 +367,7 @@ def test_every_cpu_count_variant_and_seed_is_a_boot(monkeypatch: pytest.MonkeyPa
         machine="1x24",
         cpus=[2, 1, 2],
         changed={"ops": "7"},
-        window_ns=100,
+        windows=[100],
         seeds=2,
     )
     assert seen == [(v, n, s, 100) for v in ("before", "after") for n in (1, 2) for s in (1, 2)]
@@ -668,7 +685,8 @@ def test_a_release_s_kernel_is_of_its_source(
         (["--machine", "2x128", "--cpus", "255"], "1 to 254"),
         (["--machine", "9x9"], "no machine '9x9'"),
         (["--window", "0"], "window of 0 ns"),
-        (["--window", "nan"], "window of nan ns"),
+        (["--window", "nan"], "not a list like 1,2,4"),
+        (["--window", "100,0"], "window of 0 ns"),
         (["--seeds", "0"], "--seeds"),
         (["--variants", "gone"], "no variant 'gone'"),
         (["--run", "gone"], "no run 'gone'"),

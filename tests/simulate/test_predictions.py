@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -231,6 +231,8 @@ def test_every_parameter_has_a_source_or_a_range() -> None:
     works = [work.where for each in SCENARIOS for work in each.all_works.values()]
     for where in (*works, *grace.PARAMETERS.values()):
         assert where.low < where.high
+    derived = {"wait_ticks"}  # follows from hz and the CPUs
+    assert grace.PARAMETERS.keys() == {each.name for each in fields(grace.Rcu)} | derived
 
 
 @pytest.mark.parametrize("slug", ["overlay-creds", "dentry-false-sharing", "umount-grace-period"])

@@ -94,7 +94,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     of = "of the run's workload, e.g. ops=100; may be repeated"
     add("--set", type=setting, action="append", default=[], metavar="PARAMETER=VALUE", help=of)
     ahead = f"nanoseconds that a CPU may be ahead; default: {clock.WINDOW_NS:g}"
-    add("--window", type=float, default=clock.WINDOW_NS, metavar="NS", help=ahead)
+    add("--window", type=commandline.counts, metavar="NS,NS", help=ahead)
     add("--seeds", type=int, default=1, metavar="K", help="boots of each; default: 1")
     drawn = "each seed with costs drawn from their ranges, as the scoreboard's predictions are"
     add("--drawn", action="store_true", help=drawn)
@@ -287,9 +287,9 @@ def _time(args: argparse.Namespace) -> None:
     if args.plot is not None:
         canvas.format_of(args.plot)
     names = "machine", "cpus", "run", "seeds", "drawn", "instruction", "ahead", "kept", "policy"
-    chosen = options(args, *names, "each_cost")
+    chosen = options(args, *names, "each_cost") | {"windows": args.window or (clock.WINDOW_NS,)}
     asked = {"wanted": args.variants, "names": args.releases}
-    asked |= {"window_ns": args.window, "source_path": args.source, "costs": args.cost}
+    asked |= {"source_path": args.source, "costs": args.cost}
     with commandline.lines() as progress:
         found = clock.time(args.slug, changed=dict(args.set), progress=progress, **chosen, **asked)
     commandline.deliver(args.json, found.to_json, lambda: found)

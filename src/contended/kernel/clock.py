@@ -42,7 +42,7 @@ def time(
     names: Sequence[str] | None = None,
     run: str | None = None,
     changed: Mapping[str, str] | None = None,
-    window_ns: float = WINDOW_NS,
+    windows: Sequence[float] = (WINDOW_NS,),
     seeds: int = 1,
     drawn: bool = False,
     instruction: tuple[float, float] | None = None,
@@ -64,17 +64,19 @@ def time(
     the same for all variants. What an `instruction` takes, least and most nanoseconds, can be that
     with which one process is as fast as a published one, and how many nanoseconds `ahead` of its
     instruction a load may begin; and who is next for a line, another `policy` of `prices.POLICIES`
-    than chance. Each of some `costs` is changed alone, too, in boots of its own, whose label names
-    it: what a result depends on; with `each_cost`, `prices.halves` of all. With the clock `kept` by
-    the guest there may be more processes than CPUs, and sleep is in that time. More CPUs than a
-    run's kernels know are those of configuration `many`. Raises UsageError for more than these, or
-    the machine, have, an unknown machine or cost, a window that is none, for processes without a
-    CPU on the region's clock, and for what the case lacks.
+    than chance. With several `windows`, by which a CPU may be ahead of the others, it is all of
+    these for each. Each of some `costs` is changed alone, too, in boots of its own, whose label
+    names it: what a result depends on; with `each_cost`, `prices.halves` of all. With the clock
+    `kept` by the guest there may be more processes than CPUs, and sleep is in that time. More CPUs
+    than a run's kernels know are those of configuration `many`. Raises UsageError for more than
+    these, or the machine, have, an unknown machine or cost, a window that is none, for processes
+    without a CPU on the region's clock, and for what the case lacks.
     """
     case, box = variants.load(slug), machines.get(machine)
     check_range("--seeds", seeds, 1, 100)
-    if not 1 <= window_ns <= 100_000:
-        raise UsageError(f"a window of {window_ns:g} ns: give 1 to 100000")
+    for window_ns in windows:
+        if not 1 <= window_ns <= 100_000:
+            raise UsageError(f"a window of {window_ns:g} ns: give 1 to 100000")
     if instruction and not 0 < instruction[0] <= instruction[1] <= 10:
         raise UsageError("--instruction: give one nanosecond figure, or two, from 0 to 10")
     if ahead is not None and not 0 <= ahead <= 1000:
@@ -108,9 +110,12 @@ def time(
             )
         ]
     chosen = _chosen(case, wanted, names, source_path, progress)
-    plan = [(each, n, price) for each in chosen for n in priced for price in priced[n]]
+    sizes = [(n, window) for n in priced for window in sorted(set(windows))]
+    plan = [
+        (each, n, window, price) for each in chosen for n, window in sizes for price in priced[n]
+    ]
     found: list[Timed] = []
-    for at, ((variant, tree), n, (label, seed, price)) in enumerate(plan):
+    for at, ((variant, tree), n, window_ns, (label, seed, price)) in enumerate(plan):
         fits = how if n <= how.workers else how.of_many()
         kernel = build.build(variant, fits.config, tree, progress)
         if progress:
@@ -118,7 +123,7 @@ def time(
         met = _met(kernel, variant, fits, box, n, seed, price, window_ns, kept, policy)
         found += [replace(each, label=f"{each.label} {label}".strip()) for each in met]
     order = [variant.name for variant, _ in chosen]
-    found.sort(key=lambda t: (order.index(t.variant), t.label, t.cpus, t.seed))
+    found.sort(key=lambda t: (order.index(t.variant), t.label, t.cpus, t.window_ns, t.seed))
     return Times(
         *(slug, how.name, how.args, tuple(found)),
         qemu=qemu.version(),

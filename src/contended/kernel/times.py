@@ -24,6 +24,7 @@ CLOCKS: tuple[Clock, ...] = get_args(Clock)
 """What keeps time. Beside the region's clock timers and sleep follow the host's; with the guest's
 they follow it, too, and no CPU is kept apart from the guest's chores."""
 DOUBT = 0.01  # the part of waits given up, or of instructions in ticks, that marks a result
+AGREE = 1.15  # two windows do if neither makes more than this many times what the other does
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,11 @@ class Times:
         return json.dumps({**what, "results": self.regions}, indent=2) + "\n"
 
     def __str__(self) -> str:
-        rows = [
-            ["variant", "", "CPUs", "operations/s", "latency", "waits", "lines", "where it waits"]
-        ]
-        for (variant, label, cpus), group in groupby(self.found, _of):
+        windows = sorted({each.window_ns for each in self.found})
+        ahead = ["window"] if len(windows) > 1 else []
+        last = "operations/s", "latency", "waits", "lines", "where it waits"
+        rows = [["variant", "", "CPUs", *ahead, *last]]
+        for (variant, label, cpus, window), group in groupby(self.found, _of):
             seeds = list(group)
             rates = [each.per_second / 1e6 for each in seeds]
             spread = f" ({number(min(rates), 3)} to {number(max(rates), 3)})"
@@ -114,7 +116,7 @@ class Times:
             worst = max(seeds, key=lambda each: each.stalled_ns).places[:2]
             rows.append(
                 [
-                    *(variant, label, f"{cpus}"),
+                    *(variant, label, f"{cpus}", *(f"{window:g} ns" for _ in ahead)),
                     f"{number(stats.median(rates), 3)} M{spread if len(seeds) > 1 else ''}{mark}",
                     f"{_middle(seeds, 'p50_ns')} ({_middle(seeds, 'p99_ns')}) ns",
                     f"{_middle(seeds, 'stalled_ns')} ns",
@@ -127,8 +129,8 @@ class Times:
         who = "" if first.policy == "chance" else f", {first.policy}: who is next for a line"
         head = (
             f"{self.slug}, {self.run}, in virtual time on {box.title}; windows of "
-            f"{first.window_ns:g} ns, the {first.clock}'s clock{who}. latency (99 % "
-            "are below that in brackets), waits and lines: of an operation.\n"
+            f"{' and '.join(f'{each:g}' for each in windows)} ns, the {first.clock}'s clock{who}. "
+            "latency (99 % are below that in brackets), waits and lines: of an operation.\n"
         )
         alike = {_of(t): t.costs for t in self.found}
         if any(t.costs != alike[_of(t)] for t in self.found):
@@ -139,15 +141,31 @@ class Times:
                 "instructions were timer ticks (leave the machine alone and try again), or the "
                 "processes did not work at the same time (give more operations): do not trust it\n"
             )
-        return head + columns(rows)
+        return head + "".join(f"! {each}\n" for each in self.torn()) + columns(rows)
+
+    def torn(self) -> list[str]:
+        """Where two windows make more of a difference than `AGREE`: in words, one for each."""
+        by: dict[tuple[str, str, int], dict[float, float]] = {}
+        for (variant, label, cpus, window), group in groupby(self.found, _of):
+            rates = by.setdefault((variant, label, cpus), {})
+            rates[window] = stats.median([each.per_second for each in group])
+        found = []
+        for (variant, label, cpus), rates in by.items():
+            least, most = min(rates, key=rates.__getitem__), max(rates, key=rates.__getitem__)
+            if (apart := rates[most] / rates[least]) > AGREE:
+                found.append(
+                    f"{' '.join(filter(None, (variant, label)))} by {cpus} depends on the window: "
+                    f"{apart:.2f} times as much with {most:g} ns as with {least:g}"
+                )
+        return found
 
 
 def _middle(seeds: Sequence[Timed], name: str) -> str:
     return number(stats.median([getattr(each, name) for each in seeds]), 3)
 
 
-def _of(found: Timed) -> tuple[str, str, int]:
-    return found.variant, found.label, found.cpus
+def _of(found: Timed) -> tuple[str, str, int, float]:
+    return found.variant, found.label, found.cpus, found.window_ns
 
 
 def doubtful(cpus: int, escaped: float, ticks: float, together_ns: float) -> bool:
