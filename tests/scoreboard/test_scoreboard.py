@@ -256,7 +256,7 @@ def test_what_was_timed_goes_before_what_was_simulated(
     assert row.timed
     assert (row.timed.low, row.timed.high) == pytest.approx((4.91e6, 5.09e6))
     assert row.timed.verdict == row.verdict == "held"
-    assert "virtual time on 1x24, 2 seeds" in row.why
+    assert "virtual time on 1x24, 2 boots" in row.why
     row = rows["stat-same-file", "after"]
     assert row.timed
     assert (row.timed.verdict, row.told) == ("differs", "differs, 1.26 times")

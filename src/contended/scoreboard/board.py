@@ -282,9 +282,9 @@ def _why(
     if timing is not None:
         lost = f"; doubtful in {_many(timing.doubtful, 'region')} (ticks, or waits given up)"
         mark = lost * bool(timing.doubtful)
-        seeds = _many(timing.seeds, "seed") + ", each with drawn costs" * timing.drawn
+        boots = _many(timing.seeds, "boot") + ", each with drawn costs" * timing.drawn
         parts.append(
-            f"The real kernel in virtual time on {timing.machine}, {seeds}, the "
+            f"The real kernel in virtual time on {timing.machine}, {boots}, the "
             f"{timing.clock}'s clock{mark}: {_ends(sides['timed'], kept.unit)}."
         )
         held = sides["timed"] is not None and sides["timed"].verdict == "held"
