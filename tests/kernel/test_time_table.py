@@ -191,7 +191,8 @@ def crossing() -> Iterator[tuple[str, str]]:
 def told() -> dict[str, str]:
     """Each row and sentence of the page that is counted from records, by a name of it."""
     return dict(
-        [*over_one(), *by_draws(), *crossing(), *behind_who_stays(), *crowd(), *unforeseen()]
+        [*over_one(), *by_draws(), *crossing(), *behind_who_stays(), *crowd(), *windows()]
+        + [*unforeseen()]
     )
 
 
@@ -519,6 +520,30 @@ def crowd() -> Iterator[tuple[str, str]]:
     yield "192", f"| no looks, thousand a second | 134 | {' | '.join(cells['without'])} |"
     yield "192, one", f"| with one look, of that | 0.93 | {' | '.join(cells['one'])} |"
     yield "192, more", f"| with a hundred, of that | 0.31 | {' | '.join(cells['a hundred'])} |"
+
+
+def windows() -> Iterator[tuple[str, str]]:
+    """How far the middles of three boots are apart with windows of 100, 200 and 400 ns."""
+    apart = []
+    for slug, cpus in (
+        ("dentry-false-sharing", 20),
+        ("will-it-scale", 24),
+        ("open-creat-unlazy", 80),
+    ):
+        regions = timed.record(slug, "time-windows").regions
+        by: dict[str, dict[float, list[float]]] = {}
+        for each in regions:
+            assert each["cpus"] == cpus
+            assert not times.doubted(each)
+            kept = by.setdefault(each["variant"], {})
+            kept.setdefault(each["window_ns"], []).append(each["per_second"])
+        for rates in by.values():
+            assert sorted(map(len, rates.values())) == [3, 3, 3]
+            middles = [stats.median(boots) for boots in rates.values()]
+            apart.append(100 * (max(middles) / min(middles) - 1))
+    assert max(apart) < 100 * (times.AGREE - 1)
+    whose = "of stats by 20 CPUs, `fstat` by 24 and opens by 80 the middles of three boots"
+    yield "windows", f"{whose} are at most {max(apart):.1f} % apart with 100, 200 and 400 ns"
 
 
 def unforeseen() -> Iterator[tuple[str, str]]:
