@@ -33,7 +33,6 @@ BYTES_PER_LINE = 64.0
 # In virtual time: vCPUs, operations of each, and seconds from start to end.
 TIMED = ((16, 100, 20.0), (80, 40, 90.0))
 TIMED_BYTES_PER_LINE = 128.0
-# The arena of each vCPU grows by so many lines at once.
 
 
 def run(kernel: Kernel, vcpus: int, ops: int, value: str | None) -> tuple[float, float]:
@@ -58,7 +57,7 @@ def verdict(good: bool, text: str) -> bool:
 
 
 def per_line(cost: plugin.Directory) -> float:
-    """Bytes for a line that was touched, those among them that are not used yet."""
+    """Bytes for each line that was touched, what is allocated and not used yet among them."""
     return cost.line_bytes / cost.lines
 
 

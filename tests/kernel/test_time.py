@@ -687,6 +687,7 @@ def test_a_release_s_kernel_is_of_its_source(
         (["--window", "0"], "window of 0 ns"),
         (["--window", "nan"], "not a list like 1,2,4"),
         (["--window", "100,0"], "window of 0 ns"),
+        (["--window", "100,400", "--plot", "x.svg"], "--plot shows one window"),
         (["--seeds", "0"], "--seeds"),
         (["--variants", "gone"], "no variant 'gone'"),
         (["--run", "gone"], "no run 'gone'"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Virtual time beside a table that nobody here fitted to; the page says what the record says."""
+"""Virtual time beside a published table; the page says what the records say."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def by_draws() -> Iterator[tuple[str, str]]:
         )
 
     yield "near rates", counted("Within a quarter of what is published are", "rates", False)
-    within = "What the pause leaves of a rate is within a factor of 1.5 of that in"
+    within = "What the pause leaves of a rate is within a factor of 1.5 of what is published in"
     yield "near quotients", counted(within, "places", True)
     (held, rates), (worth, quotients) = (lockref_pause.held(quotients=q) for q in (False, True))
     columns = f"of the {quotients} quotients of the two columns {worth}"
@@ -190,10 +190,8 @@ def crossing() -> Iterator[tuple[str, str]]:
 
 def told() -> dict[str, str]:
     """Each row and sentence of the page that is counted from records, by a name of it."""
-    return dict(
-        [*over_one(), *by_draws(), *crossing(), *behind_who_stays(), *crowd(), *windows()]
-        + [*unforeseen()]
-    )
+    tables = over_one, by_draws, crossing, behind_who_stays, crowd, windows, unforeseen
+    return {name: text for table in tables for name, text in table()}
 
 
 def test_the_page_has_what_the_records_have(page: str) -> None:

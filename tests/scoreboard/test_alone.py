@@ -115,7 +115,7 @@ def test_it_is_said_in_a_sentence() -> None:
     twice = Alone(10.0, CHANGED, boots=2).said((4, 4), "{:g}".format)
     assert "of one cost alone, 2 boots each, none reaches" in twice
     marked = Alone(10.0, CHANGED, doubtful=3).said((4, 4), "{:g}".format)
-    assert "of one cost alone, a boot each (3 doubtful), none reaches" in marked
+    assert "of one cost alone, a boot each (3 regions doubtful), none reaches" in marked
 
 
 def test_only_what_is_missed_says_so(tmp_path: Path) -> None:

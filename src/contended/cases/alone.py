@@ -27,7 +27,7 @@ class Alone:
     stated: float
     changed: Mapping[str, float]
     boots: int = 1  # of each, of which a number is the middle
-    doubtful: int = 0  # how many of all these `contended kernel time` marks
+    doubtful: int = 0  # how many regions of all these `contended kernel time` marks
 
     def reach(self, published: tuple[float, float]) -> list[str]:
         """The changes that bring it to what is published or past it, the nearest first.
@@ -51,7 +51,7 @@ class Alone:
             return f"{begins}, as published."
         each = f"{self.boots} boots each" if self.boots > 1 else "a boot each"
         if self.doubtful:
-            each += f" ({self.doubtful} doubtful)"
+            each += f" ({self.doubtful} regions doubtful)"
         begins += f"; of {len(self.changed)} changes of one cost alone, {each},"
         if there := self.reach(published):
             first = ", ".join(f"{one} ({number(self.changed[one])})" for one in there[:NEAREST])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""A table that nothing here was fitted to: lockref's loop with a pause in it, and without.
+"""A table of which one process was fitted: lockref's loop with a pause in it, and without.
 
 Linux f5fe24ef17b5 names what two of will-it-scale's tests make of one file, with 1 to 96 processes.
-With one of them what an instruction takes was found; the others are told beforehand. Of the case
+With one of them what an instruction takes was found, and nothing by the others. Of the case
 `lockref-degrade`, which is about the same loop.
 """
 
@@ -153,9 +153,10 @@ def _of(workers: int) -> Evidence:
         no_userspace="The model has one loop, without a pause.",
         no_kernel="How fast it is needs a clock, and the lab's machine has none to trust.",
         timed=tuple(rows),
-        note="What an instruction takes was chosen by the same table's one process, and by nothing "
-        "else of it; each other number is told beforehand. With 96 processes two share a core. The "
-        "kernel does in each call what a distribution's does, as its author's did."
+        note="What an instruction takes was chosen by the same table's one process; nothing else "
+        "was fitted to it, though parts of it had been seen when some choices were made. With 96 "
+        "processes two share a core. The kernel does in each call what a distribution's does, as "
+        "its author's did."
         + (" The file is on ext4, as his were later." if workers in _ON_DISK else "")
         + _SAID.get(workers, ""),
     )

@@ -121,9 +121,9 @@ def rate(
 ) -> Time:
     """Operations a second of all CPUs; with a `total` of operations, the seconds they take."""
 
-    def seen(n: int, times: int) -> Read:
+    def seen(n: int, factor: int) -> Read:
         def read(record: Record) -> list[float]:
-            rates = [each * times for each in record.rates(variant, n, label, which).values()]
+            rates = [each * factor for each in record.rates(variant, n, label, which).values()]
             return [total / each for each in rates] if total else rates
 
         return read
@@ -183,8 +183,8 @@ def falling(
 
 def change(of: str, top: str, base: str, cpus: int, *, file: str = DRAWN) -> Time:
     """By how many per cent the rate of one variant differs from that of another; the guess is 0."""
-    times = ratio(of, top, base, cpus).read
-    return Time(of, lambda kept: [100 * (r - 1) for r in times(kept)], lambda _: [0.0], file)
+    over = ratio(of, top, base, cpus).read
+    return Time(of, lambda kept: [100 * (r - 1) for r in over(kept)], lambda _: [0.0], file)
 
 
 def waiting(of: str, variant: str, cpus: int, functions: Sequence[str]) -> Time:

@@ -93,7 +93,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--run", metavar="NAME", help="one of the case's runs in variants.toml")
     of = "of the run's workload, e.g. ops=100; may be repeated"
     add("--set", type=setting, action="append", default=[], metavar="PARAMETER=VALUE", help=of)
-    ahead = f"nanoseconds that a CPU may be ahead; default: {clock.WINDOW_NS:g}"
+    ahead = f"nanoseconds that a CPU may be ahead, boots for each; default: {clock.WINDOW_NS:g}"
     add("--window", type=commandline.counts, metavar="NS,NS", help=ahead)
     add("--seeds", type=int, default=1, metavar="K", help="boots of each; default: 1")
     drawn = "each seed with costs drawn from their ranges, as the scoreboard's predictions are"
@@ -286,6 +286,8 @@ def _time(args: argparse.Namespace) -> None:
     commandline.check_writable(args.plot)
     if args.plot is not None:
         canvas.format_of(args.plot)
+        if len(args.window or ()) > 1:
+            raise UsageError("--plot shows one window: give one to --window")
     names = "machine", "cpus", "run", "seeds", "drawn", "instruction", "ahead", "kept", "policy"
     chosen = options(args, *names, "each_cost") | {"windows": args.window or (clock.WINDOW_NS,)}
     asked = {"wanted": args.variants, "names": args.releases}
