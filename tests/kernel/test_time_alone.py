@@ -217,7 +217,10 @@ def test_handle_wants_a_longer_way(page: str) -> None:
         ways.append(near + near * (1 - 1 / fast) / (1 / slow - 1 / fast))
         changed.append(slow)
     assert f"(`near={2 * near:g}`: {changed[0]:.2f} and {changed[1]:.2f})" in page
-    assert "it would be of some {:.0f} and {:.0f} ns".format(*ways) in page
+    assert (
+        "a way of some {:.0f} ns would fit the one number, and of {:.0f} the other".format(*ways)
+        in page
+    )
 
 
 def test_no_cost_makes_waiting_hurt_the_robot_as_much(page: str) -> None:
