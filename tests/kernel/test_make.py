@@ -131,8 +131,8 @@ def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path
     for option in ("CONFIG_SECURITY_APPARMOR=y", "CONFIG_MEMCG=y"):
         assert (option in text) == name.startswith("distribution")
     assert ("CONFIG_IMA=y" in text) == (disk or name == "distribution-ima")
-    assert ("CONFIG_PREEMPT_RCU=y" in text) == (name == "preempt")
-    rates = {"hz-250": 250, "hz-1000": 1000, "preempt": 1000}
+    assert ("CONFIG_PREEMPT_RCU=y" in text) == name.startswith("preempt")
+    rates = {"hz-250": 250, "hz-1000": 1000, "preempt": 1000, "preempt-250": 250}
     assert f"CONFIG_HZ={rates.get(name, 100)}\n" in text
     assert make.hz(name, source.version) == rates.get(name, 100)
 

@@ -252,7 +252,7 @@ def test_a_file_needs_a_variant(home: Path) -> None:
 BY_HAND = (
     *("handles", "many"),
     *("distribution", "distribution-ima", "distribution-disk", "distribution-many"),
-    *("hz-250", "hz-1000", "preempt", "rt", "kasan", "kcsan", "selftests"),
+    *("hz-250", "hz-1000", "preempt", "preempt-250", "rt", "kasan", "kcsan", "selftests"),
 )
 
 

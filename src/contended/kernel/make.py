@@ -55,6 +55,7 @@ _LAYERS = {
     "hz-250": ("base", "bare", "hz-250"),
     "hz-1000": ("base", "bare", "hz-1000"),
     "preempt": ("base", "bare", "hz-1000", "preempt"),
+    "preempt-250": ("base", "bare", "hz-250", "preempt"),
     "rt": ("base", "bare", "hz-1000", "preempt", "rt"),
 }
 _MEDDLING = re.compile(

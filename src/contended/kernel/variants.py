@@ -34,6 +34,7 @@ Config = Literal[
     "hz-250",
     "hz-1000",
     "preempt",
+    "preempt-250",
     "rt",
     "observe",
 ]
