@@ -141,7 +141,8 @@ def flags(config: str, version: str) -> list[str]:
 
     Where variables are takes gcc longest of all debug information, and nobody here asks.
     """
-    if options(config, version).get("DEBUG_INFO_NONE") == "y":
+    asked = options(config, version)
+    if asked.get("DEBUG_INFO_NONE") == "y" or asked.get("DEBUG_INFO") == "n":
         return []
     return ["KCFLAGS=-fno-var-tracking -fno-var-tracking-assignments"]
 
