@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from contended import cli, stats
+from contended import cli, stats, tree
 from contended.cases.umount_grace_period import CONFIGURED
 from contended.errors import ContendedError
 from contended.kernel import boot, build, make, qemu, source, times, variants, waits
@@ -177,9 +177,24 @@ def test_a_guest_that_keeps_its_own_time_has_a_counter_of_nanoseconds(tmp_path: 
 
 
 def test_umounts_in_a_row_take_longer_on_four_cpus() -> None:
-    row = waits.recorded(SLUG, "waits-row")
-    for run in ("row-100", "row-250", "row-1000"):
-        assert min(row.ms(run, "before", "plain", 4)) > max(row.ms(run, "before", "plain", 1))
+    rows = {"waits-row": ("row-100", "row-250", "row-1000"), "waits-row-preempt": ("row-preempt",)}
+    for record, runs in rows.items():
+        row = waits.recorded(SLUG, record)
+        for run in runs:
+            assert min(row.ms(run, "before", "plain", 4)) > max(row.ms(run, "before", "plain", 1))
+
+
+def test_the_page_says_that_neither_preemption_nor_an_older_release_matters() -> None:
+    page = " ".join((tree.home() / "docs" / "virtual-time.md").read_text().split())
+    said = []
+    for record in ("waits-row-preempt", "waits-row-510"):
+        kept = waits.recorded(SLUG, record)
+        one, four = (kept.ms("row-preempt", "before", "plain", cpus) for cpus in (1, 4))
+        assert f"{min(one):.0f}" == f"{max(one):.0f}" == "12"
+        said.append(f"{min(four):.0f} to {max(four):.0f}")
+    assert waits.recorded(SLUG, "waits-row-510").source.startswith("5.10.")
+    assert f"12 ms with one processor and {said[0]} with four, as without." in page
+    assert f"12, and {said[1]}. Published are 7.2 and 20." in page
 
 
 def test_a_table_has_a_row_for_each_run_and_a_range_of_its_boots() -> None:

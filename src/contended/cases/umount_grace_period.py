@@ -24,7 +24,7 @@ from contended.simulate.workload import Row, Workload
 
 SLUG = "umount-grace-period"
 IN_A_ROW = "umounts-in-a-row"
-FILE_OF_ROW = "waits-row"
+FILE_OF_ROW = "waits-row-preempt"
 #: As the author's employer configures kernels: suse2024config. It is the kernel's own default, too.
 HZ_OF_ROW = 250
 _LIVE_DRAWS = 40
@@ -165,7 +165,7 @@ def _lab_waits(label: str, *names: str) -> tuple[RunProbe, ...]:
 #: (rcu_normal_after_boot in kernel/rcu/update.c), and all of the reports' are real-time kernels.
 CONFIGURED = ("hz-100", "hz-250", "hz-1000", "preempt")
 SEVERAL = (4, 16, 64)  #: CPUs: how many the reports' machines have is not told.
-ROW = ("row-250",)  #: see HZ_OF_ROW
+ROW = ("row-preempt",)  #: see HZ_OF_ROW; its one CPU waits, so it could be preempted
 
 
 def _guest_time(label: str, *names: str) -> tuple[Time, ...]:
@@ -283,7 +283,7 @@ STUDY = Study(
             timed=(
                 _row("1-cpu", ROW, 1),
                 _row("4-cpus", ROW, 4),
-                _row("expedited", ("row-expedited",), 4),
+                _row("expedited", ("row-preempt-expedited",), 4),
                 waited.more_cpus("4-cpus/1-cpu", "before", "plain", ROW, (4, 1), file=FILE_OF_ROW),
             ),
             note="What is published is of the whole command, which looks up each place as well, "
@@ -293,7 +293,8 @@ STUDY = Study(
             "that 0.04 ms, it is a third of the expedited one; what the rest is, of a virtual "
             "machine that has to wake its CPUs, a count cannot tell. How often the author's kernel "
             "ticks is not told; here 250 times, as his employer configures kernels. That was "
-            "chosen after the waits with 100, 250 and 1000 ticks had been seen. " + _TICKS,
+            "chosen after the waits with 100, 250 and 1000 ticks had been seen. It could be "
+            "preempted: else its one CPU would not have waited. " + _TICKS,
         ),
         "no-wait": _lazy("before", "no-wait"),
         "rcu-work-2025": _lazy("before", "queue-rcu-work"),
