@@ -200,6 +200,17 @@ def test_the_page_has_what_the_records_have(page: str) -> None:
         assert text in flat, name
 
 
+def test_the_chapter_s_table_marks_what_is_doubtful() -> None:
+    cells = {name: row for name, *row in lockref_pause.table().rows}
+    marked = 0
+    for at, workers in enumerate(lockref_pause.SIZES):
+        about = lockref_pause.evidence()[lockref_pause.figure(workers)]
+        for name, seen in timed.load(lockref_pause.SLUG, about.timed).items():
+            assert ("!" in cells[lockref_pause.said(name)][at]) == bool(seen.doubtful)
+            marked += bool(seen.doubtful)
+    assert marked
+
+
 def test_either_rule_for_who_is_next_is_right_about_something() -> None:
     """What is published lies between the two, but for `open` without the pause."""
     for call in lockref_pause.CALLS:
