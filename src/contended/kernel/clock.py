@@ -15,7 +15,7 @@ from typing import Any
 
 from contended import machine as host
 from contended.errors import UsageError, check_range
-from contended.kernel import build, c2c, history, prices, qemu, releases, source, variants
+from contended.kernel import build, c2c, history, prices, releases, source, variants
 from contended.kernel.make import Progress
 from contended.kernel.source import KernelSource
 from contended.kernel.times import Clock, Timed, Times, measured
@@ -126,7 +126,6 @@ def time(
     found.sort(key=lambda t: (order.index(t.variant), t.label, t.cpus, t.window_ns, t.seed))
     return Times(
         *(slug, how.name, how.args, tuple(found)),
-        qemu=qemu.version(),
         cpu=host.cpu_model(),
         commit=host.commit(),
     )

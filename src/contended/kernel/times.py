@@ -68,6 +68,7 @@ class Timed:
     places: tuple[Place, ...]  # the worst first
     kernel: str  # its version
     build_id: str
+    qemu: str
 
     @property
     def per_second(self) -> float:
@@ -88,7 +89,6 @@ class Times:
     run: str
     args: Mapping[str, int | str]  # of the run's workload
     found: tuple[Timed, ...]
-    qemu: str
     cpu: str  # the host's
     commit: str | None
 
@@ -100,7 +100,7 @@ class Times:
     def to_json(self) -> str:
         """As JSON, with everything that the table leaves out."""
         what: dict[str, Any] = {"case": self.slug, "run": self.run, "args": dict(self.args)}
-        what |= {"qemu": self.qemu, "cpu": self.cpu, "commit": self.commit}
+        what |= {"cpu": self.cpu, "commit": self.commit}
         return json.dumps({**what, "results": self.regions}, indent=2) + "\n"
 
     def __str__(self) -> str:
@@ -215,6 +215,7 @@ def measured(region: plugin.Region, profile: Profile, **how: Any) -> Timed:
         places=_places(region, profile),
         kernel=profile.provenance.kernel,
         build_id=profile.provenance.build_id,
+        qemu=profile.provenance.qemu,
     )
 
 
