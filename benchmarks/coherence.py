@@ -30,7 +30,7 @@ WIDE_VCPUS, WIDE_OPS = 16, 100
 SLOWER = 5.0
 WIDE_S = 30.0
 BYTES_PER_LINE = 64.0  # beside what each vCPU has not used yet of the last lines it got
-GOT_AT_ONCE = 256
+CHUNK_LINES = 256
 # In virtual time: vCPUs, operations of each, and seconds from start to end.
 TIMED = ((16, 100, 20.0), (80, 40, 90.0))
 TIMED_BYTES_PER_LINE = 128.0
@@ -110,7 +110,7 @@ def main() -> int:
                 print(f"      {text}")
         (region,) = plugin.load(out).regions
         cost = region.directory
-        used, idle = per_line(cost), BYTES_PER_LINE * GOT_AT_ONCE * VCPUS / cost.lines
+        used, idle = per_line(cost), BYTES_PER_LINE * CHUNK_LINES * VCPUS / cost.lines
         good &= verdict(
             used <= BYTES_PER_LINE + idle,
             f"{cost.lines} lines touched: {used:.0f} bytes each, limit {BYTES_PER_LINE:.0f} beside "

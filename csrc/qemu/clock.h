@@ -158,8 +158,8 @@ static pthread_mutex_t ct_arbiter = PTHREAD_MUTEX_INITIALIZER;
 static struct ct_when *ct_wanted;	  /* lines that somebody waits for */
 static struct ct_when *ct_whens;	  /* all */
 static uint64_t ct_when_bytes;		  /* and what they take */
-/* Of 64 CPUs each, as many as there are: for up to 128 a line that two have touched takes 88 bytes
- * beside its entry, and one that a single CPU has touched none. */
+_Static_assert(sizeof(struct ct_when) <= 72, "beside the sharers of a line that two have touched");
+/* Of 64 CPUs each, as many as there are. */
 static unsigned ct_words = CT_CPUS / 64;
 static _Atomic uint64_t ct_due = UINT64_MAX; /* when the next of them can be given */
 static _Atomic unsigned ct_laggard;	  /* whose clock keeps it from being given */

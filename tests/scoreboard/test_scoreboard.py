@@ -383,10 +383,10 @@ def test_changes_and_waits_in_guest_time_are_read(
 def test_what_was_given_up_is_doubted_whatever_kept_the_time() -> None:
     good = region("before", 4, 1, 1e6)
     wait = {"clock": "guest", "cpus": 4, "escaped": 0.02}
-    assert [times.doubted(each) for each in (good, wait, {"clock": "guest"})] == [0, 1, 0]
+    assert [times.doubtful(each) for each in (good, wait, {"clock": "guest"})] == [0, 1, 0]
     for lost in ({"escaped": 0.02}, {"ticks": 0.02}, {"together_ns": 0}):
-        assert times.doubted(good | lost)
-        assert times.doubted(good | lost | {"clock": "guest"})
+        assert times.doubtful(good | lost)
+        assert times.doubtful(good | lost | {"clock": "guest"})
 
 
 def test_a_record_that_was_written_anew_is_read_anew(

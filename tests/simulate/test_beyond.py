@@ -141,17 +141,17 @@ def test_each_release_has_a_curve_of_its_own_record(slug: str) -> None:
     for region in kept.regions:
         named = re.search(rf"(?:^|, ){region['variant']} \(([\d, ]+)\)", doubts)
         cpus = named[1].split(", ") if named else []
-        assert (str(region["cpus"]) in cpus) == times.doubted(region)
+        assert (str(region["cpus"]) in cpus) == times.doubtful(region)
 
 
 def test_what_was_seen_beside_ticks_is_doubtful_but_where_nobody_waits_for_them() -> None:
     region = dict(timed.record("open-creat-unlazy").regions[0], cpus=4, ticks=0.0, escaped=0.0)
-    assert not times.doubted(region)
-    assert times.doubted({**region, "ticks": 0.02})
-    assert times.doubted({**region, "escaped": 0.02})
-    assert times.doubted({**region, "together_ns": 0.0})
-    assert not times.doubted({**region, "ticks": 0.02, "cpus": 1})
-    assert not times.doubted({"clock": "guest"})
+    assert not times.doubtful(region)
+    assert times.doubtful({**region, "ticks": 0.02})
+    assert times.doubtful({**region, "escaped": 0.02})
+    assert times.doubtful({**region, "together_ns": 0.0})
+    assert not times.doubtful({**region, "ticks": 0.02, "cpus": 1})
+    assert not times.doubtful({"clock": "guest"})
 
 
 def test_the_crossover_is_where_the_published_points_need_it() -> None:

@@ -127,7 +127,7 @@ def by_release(slug: str, title: str) -> Plot:
 def _doubts(kernel: Sequence[Region]) -> str:
     """What of a figure's regions is to be doubted, by variant and CPUs; "" if nothing is."""
     marked: dict[str, list[str]] = {}
-    for region in filter(times.doubted, kernel):
+    for region in filter(times.doubtful, kernel):
         marked.setdefault(region["variant"], []).append(str(region["cpus"]))
     named = (f"{name} ({', '.join(dict.fromkeys(cpus))})" for name, cpus in marked.items())
     return f"; doubtful: {', '.join(named)}" if marked else ""

@@ -85,7 +85,7 @@ def ranked() -> Table:
             (
                 label,
                 f"{number(1e6 / one, 3)} µs",
-                f"{number(many / one, 3)} times{' !' * any(map(times.doubted, seen))}",
+                f"{number(many / one, 3)} times{' !' * any(map(times.doubtful, seen))}",
                 number(stats.median([each["transfers"] for each in seen]), 3),
                 "; ".join(
                     f"{place['function']}: {place['thing']} ({number(place['ns'], 3)} ns)"

@@ -16,7 +16,7 @@ from contended.cases.evidence import Evidence
 from contended.register import Case
 from contended.show.table import Table
 from contended.simulate.predict import Predicted, cannot, span
-from contended.simulate.verdict import between, gap, judge, near, told
+from contended.simulate.verdict import between, gap, judge, told
 
 SLUG = "lockref-degrade"
 SIZES = (2, 8, 24, 48, 96)
@@ -98,15 +98,6 @@ def held(*, quotients: bool) -> tuple[int, int]:
         if (row.unit == "ratio") == quotients
     ]
     return verdicts.count("held"), len(verdicts)
-
-
-def close(*, quotients: bool) -> int:
-    """Of the same: how many have a middle that is near what was published."""
-    return sum(
-        near(stats.median(seen.values), row.published)
-        for row, seen in _values()
-        if (row.unit == "ratio") == quotients
-    )
 
 
 def middles(name: str) -> dict[int, float]:

@@ -285,7 +285,7 @@ def load(slug: str, probes: Sequence[Time]) -> dict[str, Timing]:
                     source=f"results/{path.parent.name}/{path.name}",
                     machine=known.used[0]["machine"],
                     clock=known.used[0]["clock"],
-                    doubtful=sum(map(times.doubted, known.used)),
+                    doubtful=sum(map(times.doubtful, known.used)),
                     drawn=len({str(region.get("costs")) for region in known.used}) > 1,
                     draws=_draws(probe, known.used),
                     alone=_alone(slug, probe),
@@ -315,4 +315,4 @@ def _alone(slug: str, probe: Time) -> Alone | None:
         return probe.read(Record(tuple(some), used))
 
     found = alone.read(record(slug, file).regions, value)
-    return replace(found, doubtful=sum(map(times.doubted, used))) if found else None
+    return replace(found, doubtful=sum(map(times.doubtful, used))) if found else None

@@ -94,7 +94,10 @@ def fill(parser: argparse.ArgumentParser) -> None:
     of = "of the run's workload, e.g. ops=100; may be repeated"
     add("--set", type=setting, action="append", default=[], metavar="PARAMETER=VALUE", help=of)
     ahead = f"nanoseconds that a CPU may be ahead, boots for each; default: {clock.WINDOW_NS:g}"
-    add("--window", type=commandline.counts, metavar="NS,NS", help=ahead)
+    ns = (clock.WINDOW_NS,)
+    add(
+        "--window", dest="windows", type=commandline.counts, default=ns, metavar="NS,NS", help=ahead
+    )
     add("--seeds", type=int, default=1, metavar="K", help="boots of each; default: 1")
     drawn = "each seed with costs drawn from their ranges, as the scoreboard's predictions are"
     add("--drawn", action="store_true", help=drawn)
@@ -286,10 +289,10 @@ def _time(args: argparse.Namespace) -> None:
     commandline.check_writable(args.plot)
     if args.plot is not None:
         canvas.format_of(args.plot)
-        if len(args.window or ()) > 1:
+        if len(args.windows) > 1:
             raise UsageError("--plot shows one window: give one to --window")
     names = "machine", "cpus", "run", "seeds", "drawn", "instruction", "ahead", "kept", "policy"
-    chosen = options(args, *names, "each_cost") | {"windows": args.window or (clock.WINDOW_NS,)}
+    chosen = options(args, *names, "each_cost", "windows")
     asked = {"wanted": args.variants, "names": args.releases}
     asked |= {"source_path": args.source, "costs": args.cost}
     with commandline.lines() as progress:

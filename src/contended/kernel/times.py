@@ -78,7 +78,7 @@ class Timed:
     @property
     def suspect(self) -> bool:
         """Whether it is to be doubted, see `doubtful`."""
-        return doubtful(self.cpus, self.escaped, self.ticks, self.together_ns)
+        return doubtful(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +168,15 @@ def _of(found: Timed) -> tuple[str, str, int, float]:
     return found.variant, found.label, found.cpus, found.window_ns
 
 
-def doubtful(cpus: int, escaped: float, ticks: float, together_ns: float) -> bool:
+def doubtful(region: Mapping[str, Any]) -> bool:
     """Whether waits were given up, there were many ticks, or no time in which all worked.
 
-    A tick takes no time itself, but another CPU that waits for what it holds does.
+    Of a region as a record has it, of `contended kernel time` or `waits`, which has no ticks. A
+    tick takes no time itself, but another CPU that waits for what it holds does.
     """
-    return max(escaped, ticks if cpus > 1 else 0.0) > DOUBT or not together_ns
-
-
-def doubted(region: Mapping[str, Any]) -> bool:
-    """The same of a region as a record has it, of `contended kernel time` or `waits`."""
-    fields = ("cpus", "escaped", "ticks", "together_ns")
-    if "together_ns" not in region:  # a wait
-        return bool(region.get("escaped", 0.0) > DOUBT)
-    return doubtful(*(region[name] for name in fields))
+    ticks = region.get("ticks", 0.0) if region.get("cpus", 1) > 1 else 0.0
+    lost = max(region.get("escaped", 0.0), ticks) > DOUBT
+    return bool(lost or not region.get("together_ns", True))
 
 
 def measured(region: plugin.Region, profile: Profile, **how: Any) -> Timed:

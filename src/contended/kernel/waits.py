@@ -52,8 +52,7 @@ RECORDS = {
     "waits-look": "--runs hz-1000,look-1,look-9,busy --variants before --cpus 4 --boots 10",
     "waits-beside": "--runs hz-100,busy-100,others-100,both-100 --variants before --cpus 4 "
     "--boots 5",
-    "waits-row": "--runs row-100,row-250,row-1000,row-expedited --variants before --cpus 1,4 "
-    "--boots 10",
+    "waits-row": "--runs row-100,row-250,row-1000 --variants before --cpus 1,4 --boots 10",
     "waits-row-preempt": "--runs row-preempt,row-preempt-expedited --variants before --cpus 1,4 "
     "--boots 10",
     "waits-row-510": "--runs row-preempt,row-preempt-expedited --variants before --cpus 1,4 "
