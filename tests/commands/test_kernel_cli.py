@@ -214,7 +214,7 @@ def test_a_lost_machine_is_an_error_and_leaves_no_file(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def lost(*_: object, **__: object) -> KernelRun:
-        raise qemu.LostVm("QEMU ended before the guest was done (killed by SIGKILL)")
+        raise qemu.LostVm("QEMU ended before the guest was done: it was killed by SIGKILL")
 
     monkeypatch.setattr(run, "run", lost)
     file = tmp_path / "out.json"
@@ -330,7 +330,8 @@ def test_killing_qemu_is_reported_as_a_lost_machine(
     assert process.returncode == 1
     assert out == "ready\n"
     last = err.splitlines()[-1]
-    assert last.startswith("contended: QEMU ended before the guest was done (killed by SIGKILL)")
+    ended = "contended: QEMU ended before the guest was done: it was killed by SIGKILL"
+    assert last.startswith(ended)
 
 
 SHELL = """

@@ -746,7 +746,7 @@ def test_a_qemu_that_dies_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*_: object, **__: object) -> None:
-        raise qemu.LostVm("QEMU ended before the guest was done (killed by SIGKILL)")
+        raise qemu.LostVm("QEMU ended before the guest was done: it was killed by SIGKILL")
 
     monkeypatch.setattr(source, "find", lambda *_: None)
     monkeypatch.setattr(build, "build", lambda *_: None)

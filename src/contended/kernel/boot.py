@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from contended import records
+from contended import child, records
 from contended.errors import ContendedError, UsageError
 from contended.kernel import guest, qemu, store
 from contended.kernel.qemu import Boot, LostVm
@@ -133,7 +133,7 @@ def interact(boot: Boot, name: str) -> int:
         undo.callback(qemu.end, process)
         status = process.wait()
     if status < 0:
-        raise LostVm(f"QEMU was killed by {signal.Signals(-status).name}")
+        raise LostVm(f"QEMU {child.death(-status)}")
     return status
 
 
