@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "args.h"
 #include "sys.h"
 #include "work.h"
 
@@ -61,4 +62,33 @@ void lister_end(struct lister *lister)
 		fail_errno("wait for the process that lists");
 	if (!lister->passes)
 		fail("the directory was not listed while the workers ran");
+}
+
+static void phase(struct gate gate, const char *label, const char *directory, uint64_t most)
+{
+	struct lister *lister = lister_shared();
+	struct result result = { .label = label };
+
+	if (directory)
+		lister_begin(lister, &gate, directory, most);
+	gate_run(&gate, &result);
+	count(&result, "passes", lister->passes);
+	if (directory)
+		lister_end(lister);
+	report_result(&result);
+}
+
+void lister_phases(struct gate gate, const char *directory, uint64_t most)
+{
+	if (online_cpus() < 2)
+		fail("2 CPUs are needed: one is for the process that lists");
+	gate.first_cpu = 1;
+	gate.only_workers = true;
+	gate.procs = arg_procs(online_cpus() - 1);
+	if (gate.procs > online_cpus() - 1)
+		fail("procs=%u: there is room for %u processes here beside the one that lists",
+		     gate.procs, online_cpus() - 1);
+	phase(gate, "calm", NULL, 0);
+	phase(gate, "perturbed", directory, most);
+	phase(gate, "after", NULL, 0);
 }

@@ -23,3 +23,9 @@ void lister_begin(struct lister *lister, struct gate *gate, const char *director
 
 /* End it, or the workload if it has listed nothing. */
 void lister_end(struct lister *lister);
+
+/*
+ * Three regions: "calm", "perturbed" while a process lists the directory, and "after". The workload
+ * says what its processes do, `gate.op`, and how often; they are on all CPUs but the lister's.
+ */
+void lister_phases(struct gate gate, const char *directory, uint64_t most);

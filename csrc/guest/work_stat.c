@@ -16,7 +16,6 @@
 #include <sys/syscall.h>
 
 #include "args.h"
-#include "calls.h"
 #include "gate.h"
 #include "lister.h"
 #include "loop.h"
@@ -158,42 +157,14 @@ static void run_open(void)
 	run_on_one_file(choose_file, op_open);
 }
 
-static void phase(struct gate gate, const char *label, bool perturbed)
-{
-	struct lister *lister = lister_shared();
-	struct result result = { .label = label };
-
-	if (perturbed)
-		lister_begin(lister, &gate, DIRECTORY, arg_number("listings"));
-	gate_run(&gate, &result);
-	count(&result, "passes", lister->passes);
-	if (perturbed)
-		lister_end(lister);
-	report_result(&result);
-}
-
 static void run_perturbed(void)
 {
-	struct gate gate = {
-		.first_cpu = 1,
-		.only_workers = true,
-		.ops = arg_number("ops"),
-		.warm_ups = 3,
-		.op = op,
-	};
+	const struct gate gate = { .ops = arg_number("ops"), .warm_ups = 3, .op = op };
 
-	if (online_cpus() < 2)
-		fail("stat-perturbed needs at least 2 CPUs: one is for the process that lists");
-	gate.procs = arg_procs(online_cpus() - 1);
-	if (gate.procs > online_cpus() - 1)
-		fail("procs=%u: stat-perturbed has room for %u processes here",
-		     gate.procs, online_cpus() - 1);
 	make_the_file(false);
 	for (unsigned i = 0; i < arg_number("dirs"); i++)
 		make_dir(DIRECTORY "/d%u", i);
-	phase(gate, "calm", false);
-	phase(gate, "perturbed", true);
-	phase(gate, "after", false);
+	lister_phases(gate, DIRECTORY, arg_number("listings"));
 }
 
 const struct workload work_stat = {

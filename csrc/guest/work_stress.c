@@ -7,8 +7,8 @@
  * the one lock of all inodes' hash, and whose dentry is found under its own.
  *
  * full: a device that is always full is opened, written to, read, sought in and
- * closed. All processes open the same one, each by its path. Somebody may list
- * its directory meanwhile, which takes the lock of its dentry for a moment.
+ * closed. All processes open the same one, each by its path; and the same while
+ * somebody lists the directory that such a device is in, and nothing else.
  *
  * getdent: every directory under a few file systems is opened and listed. In
  * proc that looks each entry's dentry up, under its lock. Processes that have
@@ -29,6 +29,7 @@
 #define DEVICES "/dev"
 #define DEVICE DEVICES "/zero"
 #define FULL DEVICES "/full"
+#define ALONE WORK "/m0"
 #define MAX_DIRS 4096
 
 static const struct param handle_params[] = {
@@ -38,8 +39,13 @@ static const struct param handle_params[] = {
 
 static const struct param full_params[] = {
 	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL, "opens of each process" },
+	{ 0 },
+};
+
+static const struct param perturbed_params[] = {
+	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL, "opens of each process in each phase" },
 	{ "listings", PARAM_NUMBER, "0", 0, 1000000, NULL,
-	  "how often another process lists the device's directory meanwhile" },
+	  "how often the directory is listed (0: while the phase lasts)" },
 	{ 0 },
 };
 
@@ -91,27 +97,27 @@ static void run_handle(void)
 	report_result(&result);
 }
 
+static const char *device = FULL;
+
 static void op_full(struct worker *w, uint64_t i)
 {
 	static char bytes[4096];
 	const int whence[] = { SEEK_SET, SEEK_CUR, SEEK_END };
-	int fd = open_file(FULL, O_RDWR);
+	int fd = open_file(device, O_RDWR);
 
 	if (write(fd, bytes, sizeof(bytes)) >= 0 || errno != ENOSPC)
-		fail(FULL " has room");
+		fail("%s has room", device);
 	if (read(fd, bytes, sizeof(bytes)) != sizeof(bytes))
-		fail_errno("read " FULL);
+		fail_errno("read %s", device);
 	if (lseek(fd, (off_t)i, whence[(w->id + i) % ARRAY_SIZE(whence)]) < 0)
-		fail_errno("seek in " FULL);
+		fail_errno("seek in %s", device);
 	if (close(fd))
-		fail_errno("close " FULL);
+		fail_errno("close %s", device);
 }
 
 static void run_full(void)
 {
-	const uint64_t listings = arg_number("listings");
-	struct lister *lister = lister_shared();
-	struct gate gate = {
+	const struct gate gate = {
 		.procs = arg_procs(worker_cpus()),
 		.ops = arg_number("ops"),
 		.warm_ups = 3,
@@ -119,12 +125,24 @@ static void run_full(void)
 	};
 	struct result result = { 0 };
 
-	if (listings)
-		lister_begin(lister, &gate, DEVICES, listings);
 	gate_run(&gate, &result);
-	if (listings)
-		lister_end(lister);
 	report_result(&result);
+}
+
+/* In a directory of many entries whoever lists is seldom at the device's lock. */
+static void run_full_perturbed(void)
+{
+	const struct gate gate = { .ops = arg_number("ops"), .warm_ups = 3, .op = op_full };
+	struct stat st;
+
+	if (stat(FULL, &st))
+		fail_errno("stat " FULL);
+	make_dir(ALONE);
+	mount_fs("tmpfs", ALONE, NULL);
+	device = ALONE "/full";
+	if (mknod(device, S_IFCHR | 0666, st.st_rdev))
+		fail_errno("make %s", device);
+	lister_phases(gate, ALONE, arg_number("listings"));
 }
 
 static char *dirs[MAX_DIRS];
@@ -217,6 +235,10 @@ const struct workload work_handle = {
 const struct workload work_full = {
 	"full", "a device that is always full, opened and used as by stress-ng --full",
 	full_params, run_full, false,
+};
+const struct workload work_full_perturbed = {
+	"full-perturbed", "such a device: calm, while its directory is listed, after",
+	perturbed_params, run_full_perturbed, false,
 };
 const struct workload work_getdent = {
 	"getdent", "directories of proc and sysfs listed, as by stress-ng --getdent",
