@@ -191,7 +191,7 @@ def crossing() -> Iterator[tuple[str, str]]:
 
 def told() -> dict[str, str]:
     """Each row and sentence of the page that is counted from records, by a name of it."""
-    tables = over_one, by_draws, crossing, behind_who_stays, crowd, windows, unforeseen
+    tables = over_one, by_draws, crossing, behind_who_stays, crowd, device, windows, unforeseen
     return {name: text for table in tables for name, text in table()}
 
 
@@ -536,6 +536,37 @@ def crowd() -> Iterator[tuple[str, str]]:
     yield "192", f"| no looks, thousand a second | 134 | {' | '.join(cells['without'])} |"
     yield "192, one", f"| with one look, of that | 0.93 | {' | '.join(cells['one'])} |"
     yield "192, more", f"| with a hundred, of that | 0.31 | {' | '.join(cells['a hundred'])} |"
+
+
+def device() -> Iterator[tuple[str, str]]:
+    """What 64 workers make of a device behind a lister, and what a queue costs them."""
+    kept = timed.record("lockref-degrade", "time-full-stay")
+
+    def made(variant: str, label: str) -> str:
+        rates = [rate / 1e6 for rate in kept.rates(variant, 64, label).values()]
+        assert len(rates) == 10
+        return f"{min(rates):.2f} to {max(rates):.2f}"
+
+    ends, ticks = [], []
+    stays = ("spin-100-stay", "moved-100-stay")
+    for variant in stays:
+        of = timed.ratio("", variant, variant, 64, labels=("calm", "perturbed")).read(kept)
+        ends.append(f"{min(of):.1f} to {max(of):.1f}")
+        boots = kept.of(variant, 64, "perturbed").values()
+        assert all(timed.queued(boot, "d_lockref") for boot in boots)
+        assert all(map(times.doubtful, boots))
+        ticks += [100 * boot["ticks"] for boot in boots]
+    yield "a queue's cost", f"a factor of {ends[0]} before the move, and {ends[1]} after it."
+    yield "ticks", f"a queue {min(ticks):.1f} to {max(ticks):.1f} % of the instructions were ticks"
+    columns = [made("spin-100", label) for label in ("calm", "perturbed")]
+    assert not any(
+        timed.queued(b, "d_lockref") for b in kept.of("spin-100", 64, "perturbed").values()
+    )
+    before, after = (made(variant, "perturbed") for variant in stays)
+    yield "before the move", f"| before the move | {' | '.join(columns)} | {before} |"
+    yield "after it", f"| after it | {made(stays[1], 'calm')} | not booted | {after} |"
+    rates = timed.record("lockref-degrade", "time-full").rates("spin-100", 254).values()
+    yield "254", f"254 make {min(rates) / 1e6:.2f} to {max(rates) / 1e6:.2f} million before"
 
 
 def windows() -> Iterator[tuple[str, str]]:
