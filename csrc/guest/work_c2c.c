@@ -13,9 +13,14 @@
  *   readonly  all read one table that nobody writes
  *   seldom    as unpadded, but that each only reads in three of four operations
  *   filled    each process fills a page of its own by one string instruction
+ *   queued    each counts in one word under the models' queued lock: who waits
+ *             writes into the place of whoever came just before, each time
+ *             another one
  *
  * The counts say where the lines are, so that the gate's own are left out.
  */
+#include "../locks.h"
+
 #include "args.h"
 #include "gate.h"
 #include "sys.h"
@@ -26,10 +31,11 @@
 #define TABLE 64 /* lines */
 #define PROCS 64
 #define PAGE 4096
+#define WAIT 1000 /* queued: turns of a loop between two operations, on average */
 
 static const struct param params[] = {
 	{ "kind", PARAM_WORD, "pingpong", 0, 0,
-	  "padded|unpadded|pingpong|ring|readonly|seldom|filled", "what the processes do" },
+	  "padded|unpadded|pingpong|ring|readonly|seldom|filled|queued", "what the processes do" },
 	{ "ops", PARAM_NUMBER, "1000", 1, 100000000, NULL,
 	  "operations of each process" },
 	{ 0 },
@@ -47,6 +53,8 @@ static struct field {
 	_Alignas(PAGE) struct line filled, emptied; /* ring: numbers of slots */
 	_Alignas(PAGE) struct line table[TABLE];
 	_Alignas(PAGE) uint8_t page[PROCS][PAGE]; /* filled */
+	_Alignas(PAGE) _Atomic uint32_t lock;	  /* queued */
+	_Alignas(PAGE) struct lock_node node[PROCS];
 } *field;
 
 static unsigned procs;
@@ -116,6 +124,24 @@ static void op_filled(struct worker *w, uint64_t i)
 	__asm__ volatile("rep stosb" : "+D"(at), "+c"(n) : "a"((uint8_t)i) : "memory");
 }
 
+/* Twice as many instructions. Not each time as many, or all would come in one order for ever. */
+static void wait_for(uint64_t n)
+{
+	__asm__ volatile("1: dec %0\n\tjnz 1b" : "+r"(n) : : "cc");
+}
+
+static void op_queued(struct worker *w, uint64_t i)
+{
+	static uint64_t drawn; /* each process's own */
+
+	drawn = drawn * 6364136223846793005 + 2 * w->id + 1;
+	(void)i;
+	wait_for(WAIT / 2 + (drawn >> 33) % WAIT);
+	queued_acquire(&field->lock, field->node, w->id);
+	field->one.word[0]++;
+	queued_release(&field->lock);
+}
+
 static void check_sum(const char *kind)
 {
 	uint64_t sum = 0, expected = procs * all_ops;
@@ -126,7 +152,7 @@ static void check_sum(const char *kind)
 	else if (!strcmp(kind, "unpadded"))
 		for (unsigned i = 0; i < 8; i++)
 			sum += field->one.word[i];
-	else if (!strcmp(kind, "pingpong"))
+	else if (!strcmp(kind, "pingpong") || !strcmp(kind, "queued"))
 		sum = field->one.word[0];
 	else if (!strcmp(kind, "ring"))
 		sum = field->filled.word[0] + field->emptied.word[0];
@@ -151,6 +177,7 @@ static void run(void)
 		{ "ring", op_ring, 2, 2 },
 		{ "readonly", op_readonly, 1, PROCS },
 		{ "filled", op_filled, 1, PROCS },
+		{ "queued", op_queued, 1, PROCS },
 	};
 	const char *kind = arg_word("kind");
 	struct gate gate = { 0 };

@@ -7,8 +7,8 @@
  * the one lock of all inodes' hash, and whose dentry is found under its own.
  *
  * full: a device that is always full is opened, written to, read, sought in and
- * closed. All processes open the same one, each by its path; and the same while
- * somebody lists the directory that such a device is in, and nothing else.
+ * closed. All processes open the same one, each by its path. full-perturbed does
+ * it with one that is alone in its directory, which somebody lists meanwhile.
  *
  * getdent: every directory under a few file systems is opened and listed. In
  * proc that looks each entry's dentry up, under its lock. Processes that have

@@ -20,8 +20,9 @@ from contended.kernel.times import Place, Timed, Times
 from contended.kernel.variants import GuestRun, Variant
 from contended.simulate import machines
 from contended.simulate.caches import simulate
+from contended.simulate.locks import Lock
 from contended.simulate.machines import MachineModel
-from contended.simulate.program import Memory, Program
+from contended.simulate.program import UNIFORM, Memory, Program
 
 pytest_plugins = ("labfixtures",)
 
@@ -146,6 +147,37 @@ def test_the_simulator_makes_the_same_of_the_same_program(kernel: Kernel) -> Non
         (told,) = simulate(program, memory, place, costs, start=start, phases_ns=[200_000.0])
         found = timed(kernel, "c2c-validate", cpus, box=box, kind="unpadded", ops="3000")
         assert 1e9 / found.per_second == pytest.approx(told.ns_per_op, rel=near), (sockets, cpus)
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("no_vm_left")
+@pytest.mark.parametrize(("sockets", "cpus"), [(1, 4), (1, 8), (1, 16), (2, 8)])
+def test_and_of_a_queue_whose_places_are_not_foreseen(
+    kernel: Kernel, sockets: int, cpus: int
+) -> None:
+    """A waiter writes into another's place each time, before its line has come, and is charged.
+
+    In the simulator that access waits as all others do: so this is what it does to a queue.
+    """
+    box = replace(BOX, sockets=sockets, cores=cpus // sockets, threads=1)
+    memory, program = Memory(cpus), Program()
+    lock, word = Lock("queued", memory, memory.word()), memory.word()
+    program.label("go")
+    lock.acquire(program)
+    program.read(word, to=0)
+    program.alu("add", 0, number=1)
+    program.write(word, 0)
+    lock.release(program)
+    turns = 1000  # of a loop of two instructions, on average, so that the order changes
+    program.think(2 * turns * prices.costs(BOX)["instruction"], UNIFORM)
+    program.done()
+    program.jump("go")
+    costs = replace(box.costs, read_hit=0.0)
+    place, start = box.topology(cpus), ["go"] * cpus
+    (told,) = simulate(program, memory, place, costs, start=start, phases_ns=[500_000.0])
+    found = timed(kernel, "c2c-validate", cpus, box=box, kind="queued", ops="1000")
+    assert found.late > 0.04 * found.transfers
+    assert 1e9 / found.per_second == pytest.approx(told.ns_per_op, rel=0.1)
 
 
 @pytest.mark.check

@@ -168,8 +168,8 @@ STUDY = Study(
             "dentry's lock takes nearly all time before the move, and none after: what was "
             "measured is how a lockref degrades, which chapter 2 is about. In virtual time, with "
             "254 workers, both kernels are in the state that the report has after the move: they "
-            "queue for the lock of character devices. With 64 workers, and somebody who stays with "
-            "the dentry's lock, a queue begins on either kernel and lasts, and costs as much.",
+            "queue for the lock of character devices. If somebody stays with the dentry's lock, "
+            "workers queue for it on either kernel: the page on virtual time has what that costs.",
         ),
     },
 )

@@ -323,7 +323,8 @@ STUDY = Study(
                 ),
             ),
             note="A few CPUs cannot keep the queue alive that keeps the lock held, so here the "
-            "perturbation has to go on, or stand in for it; the simulated CPUs keep it themselves. "
+            "perturbation has to go on, or stand in for it; in most draws the simulated "
+            "CPUs keep it themselves. "
             "In virtual time it is the report's kernel, and a directory that is listed a hundred "
             "times; the degraded state is that of the boots that fell. will-it-scale prints a rate "
             "each second, and the partly degraded one is the last before the fall is over: beside "

@@ -22,7 +22,7 @@ from contended import child, records
 from contended.errors import ContendedError, UsageError
 from contended.kernel import guest, qemu, store
 from contended.kernel.qemu import Boot, LostVm
-from contended.kernel.vm import ENDED, GuestError, GuestHang, GuestTrouble, VirtualMachine
+from contended.kernel.vm import ENDED, STARVED, GuestError, GuestHang, GuestTrouble, VirtualMachine
 from contended.records import Record
 
 DEVICE = Path("/dev/kvm")
@@ -133,7 +133,7 @@ def interact(boot: Boot, name: str) -> int:
         undo.callback(qemu.end, process)
         status = process.wait()
     if status < 0:
-        raise LostVm(f"QEMU {child.death(-status)}")
+        raise LostVm(f"QEMU {child.death(-status, SIGKILL=STARVED)}")
     return status
 
 

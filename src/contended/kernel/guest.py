@@ -133,7 +133,9 @@ def _packed(
     if not sources:
         raise ContendedError(f"no guest in {place}: set CONTENDED_HOME to a whole clone")
     try:
-        program = cc.compiled("kernel/guest", "init", sources, FLAGS, what=_WHAT)
+        program = cc.compiled(
+            "kernel/guest", "init", sources, FLAGS, headers=place.parent.glob("*.h"), what=_WHAT
+        )
     except cc.CompileError as error:
         if re.search(r"cannot find -l|error:.*stdio\.h", error.output):
             raise cc.CompileError(_WHAT, error.output, _STATIC) from None

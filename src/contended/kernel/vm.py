@@ -32,7 +32,7 @@ CONSOLE_MOST = 16 << 20  # what a kernel that has lost its way may print before 
 LINE_LIMIT = 1 << 24  # of results: the longest carries the kernel's log
 GRACE_S = 5.0  # for QEMU to end when its guest has panicked or said goodbye
 ENDED = "QEMU ended before the guest was done"
-_STARVED = "out of memory, most likely: give fewer CPUs, or end what else runs"
+STARVED = "out of memory, perhaps: give fewer CPUs, or end what else runs"
 _PANIC = b"Kernel panic - not syncing"
 
 
@@ -279,7 +279,7 @@ class VirtualMachine:
         status = self.process.poll()
         how = f" (exit status {status})" if status else ""
         if status is not None and status < 0:
-            how = f": it {child.death(-status, SIGKILL=_STARVED)}"
+            how = f": it {child.death(-status, SIGKILL=STARVED)}"
         said = _last_lines(self._read["complaints"].decode(errors="replace"), 1)
         words = f": {said[0]}" if said else f"; {self._last_words()}"
         return LostVm(f"{ENDED}{how}{words}")
