@@ -579,7 +579,7 @@ def device() -> Iterator[tuple[str, str]]:
     yield "longer", f"either kernel {makes}"
     figure = register.get("dentry-false-sharing").figure("robot-full")
     told = [figure.value(of).middle / 1e6 for of in ("before", "after")]
-    yield "published", f"{told[0]:.2f} million operations a second were made before the dentry's"
+    yield "published", f"{told[0]:.2f} million operations a second before the dentry's"
     yield "and after", f"and {told[1]:.2f} after it, {told[1] / told[0]:.1f} times as many."
     alone = timed.record("lockref-degrade", "time-full").rates("spin-100", 254).values()
     yield "254", f"254 make {min(alone) / 1e6:.2f} to {max(alone) / 1e6:.2f} million before"
