@@ -151,9 +151,11 @@ def test_the_simulator_makes_the_same_of_the_same_program(kernel: Kernel) -> Non
 
 @pytest.mark.check
 @pytest.mark.usefixtures("no_vm_left")
-@pytest.mark.parametrize(("sockets", "cpus"), [(1, 4), (1, 8), (1, 16), (2, 8)])
+@pytest.mark.parametrize(
+    ("sockets", "cpus", "near"), [(1, 4, 0.1), (1, 8, 0.1), (1, 16, 0.1), (2, 8, 0.25)]
+)
 def test_and_of_a_queue_whose_places_are_not_foreseen(
-    kernel: Kernel, sockets: int, cpus: int
+    kernel: Kernel, sockets: int, cpus: int, near: float
 ) -> None:
     """A waiter writes into another's place each time, before its line has come, and is charged.
 
@@ -177,7 +179,7 @@ def test_and_of_a_queue_whose_places_are_not_foreseen(
     (told,) = simulate(program, memory, place, costs, start=start, phases_ns=[500_000.0])
     found = timed(kernel, "c2c-validate", cpus, box=box, kind="queued", ops="1000")
     assert found.late > 0.04 * found.transfers
-    assert 1e9 / found.per_second == pytest.approx(told.ns_per_op, rel=0.1)
+    assert 1e9 / found.per_second == pytest.approx(told.ns_per_op, rel=near)
 
 
 @pytest.mark.check
