@@ -72,9 +72,10 @@ static void phase(struct gate gate, const char *label, const char *directory, ui
 	if (lister)
 		lister_begin(lister, &gate, directory, most);
 	gate_run(&gate, &result);
-	count(&result, "passes", lister ? lister->passes : 0);
-	if (lister)
+	if (lister) {
+		count(&result, "passes", lister->passes);
 		lister_end(lister);
+	}
 	report_result(&result);
 }
 

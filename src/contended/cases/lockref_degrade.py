@@ -32,12 +32,6 @@ STRANGER_EVERY = 2000  # operations
 _MOVED = "dentry-false-sharing"  # whose fix the report's kernel has: that stat was recorded there
 
 
-def _lockrefs(setup: Setup, memory: Memory) -> tuple[Lockref, Lockref]:
-    """A lockref, and the same for whoever takes its lock for its own sake."""
-    lock = Lock(setup.lock, memory, memory.word(1 << 32))
-    return Lockref(lock, _LOOKS[setup.variant]), Lockref(lock, hold_ns=setup.work["holder"])
-
-
 def _stat(setup: Setup, p: Program, memory: Memory) -> None:
     """Stat one file by all CPUs, on the report's kernel; in phase 1 some take its lock as well."""
     operation = recorded.load(_MOVED).of("after")
@@ -64,7 +58,8 @@ def _open_by_handle(setup: Setup, p: Program, memory: Memory) -> None:
 
 def _handle(setup: Setup, p: Program, memory: Memory) -> None:
     """An operation is one visit of a dentry's lock: `explicit` of them take it for its own sake."""
-    ref, held = _lockrefs(setup, memory)
+    lock = Lock(setup.lock, memory, memory.word(1 << 32))
+    ref = Lockref(lock, _LOOKS[setup.variant])
     parts = 1 << 16
     p.think(setup.work["handle"], UNIFORM)
     p.alu("random", 0, number=parts)
@@ -76,7 +71,7 @@ def _handle(setup: Setup, p: Program, memory: Memory) -> None:
     p.done()
     p.jump("go")
     p.label("explicit")
-    held.locked(p, 0)
+    Lockref(lock, hold_ns=setup.work["holder"]).locked(p, 0)
     p.done()
 
 
@@ -323,12 +318,12 @@ STUDY = Study(
                 ),
             ),
             note="A few CPUs cannot keep the queue alive that keeps the lock held, so here the "
-            "perturbation has to go on, or stand in for it; in most draws the simulated "
-            "CPUs keep it themselves. "
-            "In virtual time it is the report's kernel, and a directory that is listed a hundred "
-            "times; the degraded state is that of the boots that fell. will-it-scale prints a rate "
-            "each second, and the partly degraded one is the last before the fall is over: beside "
-            "it stands a second in which the rate falls, at any moment of it.",
+            "perturbation has to go on, or stand in for it; in most draws the simulated CPUs keep "
+            "it themselves. In virtual time it is the report's kernel, and a directory that is "
+            "listed a hundred times; the degraded state is that of the boots that fell. "
+            "will-it-scale prints a rate each second, and the partly degraded one is the last "
+            "before the fall is over: beside it stands a second in which the rate falls, at any "
+            "moment of it.",
         ),
         "spin-24-workers": Evidence(
             userspace=(RunProbe(_WAITING, ratio("phases", "after", "perturbed", _PERTURBED)),),
