@@ -579,6 +579,19 @@ def device() -> Iterator[tuple[str, str]]:
     yield "held", f"Five listings hold the lock for {held:.1f} ms in all"
     makes = f"makes {min(rates):.2f} to {max(rates):.2f} million for {ms:.0f} ms or more."
     yield "longer", f"either kernel {makes}"
+    fewer = timed.record("lockref-degrade", "time-full-few")
+    ended, calm = (
+        [
+            rate / 1e6
+            for of in stays
+            for n in (16, 32)
+            for rate in fewer.rates(of, n, label).values()
+        ]
+        for label in ("perturbed", "calm")
+    )
+    assert len(ended) == 12
+    makes = f"they make {min(ended):.2f} to {max(ended):.2f} million, of {min(calm):.1f} or so"
+    yield "fewer", makes
     figure = register.get("dentry-false-sharing").figure("robot-full")
     told = [figure.value(of).middle / 1e6 for of in ("before", "after")]
     yield "published", f"{told[0]:.2f} million operations a second before the dentry's"
