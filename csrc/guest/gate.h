@@ -37,6 +37,7 @@ struct gate {
 	bool loose;	    /* no worker is pinned: the scheduler places them */
 	bool only_workers;  /* count calls on no CPU before first_cpu */
 	uint64_t ops;       /* of each worker */
+	bool on;	    /* who did them goes on until more than half have; no latency then */
 	unsigned warm_ups;  /* calls of op() before the gate */
 	bool latency;       /* note how long each op() takes */
 	void (*prepare)(struct worker *w); /* in the worker; may be NULL */

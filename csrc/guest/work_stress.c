@@ -10,10 +10,11 @@
  * closed. All processes open the same one, each by its path. full-perturbed does
  * it with one that is alone in its directory, which somebody lists meanwhile.
  *
- * getdent: every directory under a few file systems is opened and listed. In
- * proc that looks each entry's dentry up, under its lock. Processes that have
- * done it for a while are in different places of the walk: each begins at one
- * by chance, or with spread=0 all at the first.
+ * getdent: every directory under a few file systems is opened and listed, by
+ * the old call or the new one, into memory that is got for it. In proc that
+ * looks each entry's dentry up, under its lock. All processes go the same way
+ * and begin together. Most directories are those of processes, so there they
+ * begin; with spread=1 each does at a place by chance.
  */
 #include "guest.h"
 
@@ -31,6 +32,8 @@
 #define FULL DEVICES "/full"
 #define ALONE WORK "/m0"
 #define MAX_DIRS 4096
+#define MAX_ROOM 262144
+#define PAGE 4096
 
 static const struct param handle_params[] = {
 	{ "ops", PARAM_NUMBER, "300", 1, 10000000, NULL, "opens by handle of each process" },
@@ -50,8 +53,8 @@ static const struct param perturbed_params[] = {
 };
 
 static const struct param getdent_params[] = {
-	{ "ops", PARAM_NUMBER, "100", 1, 10000000, NULL, "directories that each process lists" },
-	{ "spread", PARAM_NUMBER, "1", 0, 1, NULL, "0: all begin at the same directory" },
+	{ "ops", PARAM_NUMBER, "100", 1, 10000000, NULL, "directories until half the processes have listed as many" },
+	{ "spread", PARAM_NUMBER, "0", 0, 1, NULL, "1: each begins at a directory by chance" },
 	{ 0 },
 };
 
@@ -146,7 +149,7 @@ static void run_full_perturbed(void)
 }
 
 static char *dirs[MAX_DIRS];
-static unsigned n_dirs;
+static unsigned n_dirs, first_process;
 
 /* Note a directory and, before its next sibling, those in it. */
 static void walk(const char *path, unsigned depth)
@@ -159,6 +162,8 @@ static void walk(const char *path, unsigned depth)
 			closedir(dir);
 		return;
 	}
+	if (!strcmp(path, "/proc/1"))
+		first_process = n_dirs;
 	dirs[n_dirs] = strdup(path);
 	if (!dirs[n_dirs++])
 		fail("no memory for the names of directories");
@@ -175,11 +180,21 @@ static void walk(const char *path, unsigned depth)
 	closedir(dir);
 }
 
+static uint64_t mix(uint64_t x)
+{
+	x = (x + 1) * 0x9e3779b97f4a7c15ull;
+	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
+	return x >> 32;
+}
+
 static void op_getdent(struct worker *w, uint64_t i)
 {
-	static char entries[131072];
+	const uint64_t chance = mix(w->local[1] + i);
+	const long call = chance & 1 ? SYS_getdents64 : SYS_getdents;
+	const size_t room = ((chance >> 1) % MAX_ROOM + PAGE) & ~(size_t)(PAGE - 1);
 	const char *path = dirs[(w->local[0] + i) % n_dirs];
 	int fd = open(path, O_RDONLY | O_DIRECTORY);
+	char *entries;
 	long n;
 
 	/* A thread of the kernel may have ended since, and its directories with it. */
@@ -187,21 +202,23 @@ static void op_getdent(struct worker *w, uint64_t i)
 		return;
 	if (fd < 0)
 		fail_errno("open %s", path);
-	while ((n = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0)
+	entries = malloc(room);
+	if (!entries)
+		fail("no memory for the entries of %s", path);
+	while ((n = syscall(call, fd, entries, room)) > 0)
 		;
 	if (n < 0 && errno != ENOENT)
 		fail_errno("list %s", path);
+	free(entries);
 	if (close(fd))
 		fail_errno("close %s", path);
 }
 
-/* By a hash, so that a process has the same place in each boot. */
+/* By a hash, so that a process has the same place, and luck, in each boot. */
 static void prepare_getdent(struct worker *w)
 {
-	uint64_t x = (w->id + 1) * 0x9e3779b97f4a7c15ull;
-
-	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
-	w->local[0] = arg_number("spread") ? x >> 32 : 0;
+	w->local[0] = arg_number("spread") ? mix(w->id) : first_process;
+	w->local[1] = (uint64_t)w->id << 32;
 }
 
 static void run_getdent(void)
@@ -213,6 +230,7 @@ static void run_getdent(void)
 	const struct gate gate = {
 		.procs = arg_procs(worker_cpus()),
 		.ops = arg_number("ops"),
+		.on = true,
 		.warm_ups = 3,
 		.prepare = prepare_getdent,
 		.op = op_getdent,
@@ -221,8 +239,8 @@ static void run_getdent(void)
 
 	for (unsigned i = 0; i < ARRAY_SIZE(roots); i++)
 		walk(roots[i].path, roots[i].depth);
-	if (!n_dirs)
-		fail("there is no directory in /proc, /dev and /sys");
+	if (!first_process)
+		fail("there is no directory of a process in /proc");
 	result.size = n_dirs;
 	gate_run(&gate, &result);
 	report_result(&result);
