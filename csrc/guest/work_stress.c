@@ -12,9 +12,10 @@
  *
  * getdent: every directory under a few file systems is opened and listed, by
  * the old call or the new one, into memory that is got for it. In proc that
- * looks each entry's dentry up, under its lock. All processes go the same way
- * and begin together. Most directories are those of processes, so there they
- * begin; with spread=1 each does at a place by chance.
+ * looks each entry's dentry up, under its lock. All processes go the same way.
+ * Those who have done it for a while are in different places, as who is ahead
+ * of a jam stays ahead: each begins at one by chance, or with spread=0 all at
+ * the directory of the first process, as most are those of processes.
  */
 #include "guest.h"
 
@@ -31,7 +32,7 @@
 #define DEVICE DEVICES "/zero"
 #define FULL DEVICES "/full"
 #define ALONE WORK "/m0"
-#define MAX_DIRS 4096
+#define MAX_DIRS 65536
 #define MAX_ROOM 262144
 #define PAGE 4096
 
@@ -54,7 +55,7 @@ static const struct param perturbed_params[] = {
 
 static const struct param getdent_params[] = {
 	{ "ops", PARAM_NUMBER, "100", 1, 10000000, NULL, "directories until half the processes have listed as many" },
-	{ "spread", PARAM_NUMBER, "0", 0, 1, NULL, "1: each begins at a directory by chance" },
+	{ "spread", PARAM_NUMBER, "1", 0, 1, NULL, "0: all begin at the first process's directory" },
 	{ 0 },
 };
 
@@ -157,11 +158,10 @@ static void walk(const char *path, unsigned depth)
 	struct dirent *entry;
 	DIR *dir = opendir(path);
 
-	if (!dir || n_dirs == MAX_DIRS) {
-		if (dir)
-			closedir(dir);
+	if (!dir)
 		return;
-	}
+	if (n_dirs == MAX_DIRS)
+		fail("there are more than %u directories", MAX_DIRS);
 	if (!strcmp(path, "/proc/1"))
 		first_process = n_dirs;
 	dirs[n_dirs] = strdup(path);
