@@ -130,6 +130,7 @@ def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path
     assert ("CONFIG_NR_CPUS=256" in text) == name.endswith("many")
     for option in ("CONFIG_SECURITY_APPARMOR=y", "CONFIG_MEMCG=y"):
         assert (option in text) == name.startswith("distribution")
+    assert ("CONFIG_INET=y" in text) == name.endswith("network")
     assert ("CONFIG_IMA=y" in text) == (disk or name == "distribution-ima")
     assert ("CONFIG_PREEMPT_RCU=y" in text) == name.startswith("preempt")
     rates = {"hz-250": 250, "hz-1000": 1000, "preempt": 1000, "preempt-250": 250}

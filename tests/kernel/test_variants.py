@@ -251,7 +251,8 @@ def test_a_file_needs_a_variant(home: Path) -> None:
 # Runs of these are recorded by hand: no outcome, and so no test, takes such a kernel.
 BY_HAND = (
     *("handles", "many"),
-    *("distribution", "distribution-ima", "distribution-disk", "distribution-many"),
+    *("distribution", "distribution-ima", "distribution-disk"),
+    *("distribution-network", "distribution-many"),
     *("hz-250", "hz-1000", "preempt", "preempt-250", "rt", "kasan", "kcsan", "selftests"),
 )
 

@@ -50,6 +50,7 @@ OBJECTS = {
     "distribution": 900,
     "distribution-ima": 1000,
     "distribution-disk": 1150,
+    "distribution-network": 1200,
     "distribution-many": 900,
     "up": 690,
     "observe": 800,

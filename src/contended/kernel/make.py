@@ -45,6 +45,7 @@ _LAYERS = {
     "distribution": ("base", "distribution"),
     "distribution-ima": ("base", "distribution", "ima"),
     "distribution-disk": ("base", "distribution", "ima", "disk"),
+    "distribution-network": ("base", "distribution", "network"),
     "distribution-many": ("base", "distribution", "many"),
     "debug": ("base", "bare", "debug"),
     "up": ("base", "bare", "debug", "up"),

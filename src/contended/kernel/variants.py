@@ -25,6 +25,7 @@ Config = Literal[
     "distribution",
     "distribution-ima",
     "distribution-disk",
+    "distribution-network",
     "distribution-many",
     "debug",
     "up",
@@ -42,7 +43,8 @@ CONFIGS = get_args(Config)
 #: What a layout, and the profiler, must have.
 WITH_DWARF = (
     *("base", "users", "handles", "many", "observe"),
-    *("distribution", "distribution-ima", "distribution-disk", "distribution-many"),
+    *("distribution", "distribution-ima", "distribution-disk"),
+    *("distribution-network", "distribution-many"),
 )
 #: The first release that has what a configuration asks for.
 SINCE: dict[str, str] = {"rt": "6.12"}
