@@ -215,6 +215,15 @@ def test_a_workers_calls_only(kernel: Kernel) -> None:
     assert report.results[1]["counts"]["passes"] > 0
 
 
+def test_listings_come_to_sysfs_by_either_call(kernel: Kernel) -> None:
+    """Each goes all the way, and on until more than half are through."""
+    calls = "__x64_sys_getdents,__x64_sys_getdents64,proc_pident_readdir,kernfs_fop_readdir"
+    (result,) = on(kernel, run="getdent", ops="3000", calls=calls).results
+    assert 500 < result["size"] < 3000
+    assert result["ops"] >= 2 * 3000
+    assert all(result["calls"].values())
+
+
 def test_an_unknown_function_is_named(kernel: Kernel) -> None:
     with pytest.raises(GuestError, match="no_such_function"):
         on(kernel, run="stat", calls="no_such_function")

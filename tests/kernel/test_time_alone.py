@@ -238,14 +238,6 @@ def test_no_cost_makes_waiting_hurt_the_robot_as_much(page: str) -> None:
     assert f"none was like the robot's {robot:.2f}" in page
 
 
-def test_no_cost_makes_waiting_hurt_the_robot_s_listings(page: str) -> None:
-    found, (low, high) = stats_of(lockref_degrade, "robot-regressions")["getdent"]
-    assert low == high == -56.5
-    worth = [found.stated, *found.changed.values()]
-    assert f"by {min(worth):.1f} to {max(worth):.1f} %, whichever cost" in page
-    assert not found.reach((low, high))
-
-
 def test_sixty_workers_want_a_shorter_way_between_sockets(page: str) -> None:
     level, (low, high) = stats_of(lockref_degrade, "spin-700-of-1000")["spin-100"]
     (change,) = level.reach((low, high))

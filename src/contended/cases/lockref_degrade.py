@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contended import register
-from contended.cases import Study, lockref_pause, timed
+from contended.cases import Study, lockref_pause, robot, timed
 from contended.cases.evidence import Evidence, RunProbe, lab, ratio, share
 from contended.cases.host import Host, Seen, slower
 from contended.measure import today
@@ -152,10 +152,7 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     yield here.value(figure, "spin-100", here.rate("after", "after"), why)
     yield here.value(figure, "spin-700", here.rate("spin-700", "after"), why)
 
-    figure = case.figure("robot-regressions")
-    why = "mixed with sleeping locks, which have no place here"
-    yield from cannot(figure, why)
-
+    yield from robot.predictions(case)
     figure = case.figure("robot-handle")
     here = Ground(OPENS, "2x16-smt", figure.cpus or 64)
     why = "the robot's own machine"
@@ -188,8 +185,8 @@ class Crossover:
             figure = case.figure(name)
             workers = figure.workers or 0
             seen.append(Mark(f"{workers} workers", workers, *figure.ratio("after", "before")))
-        robot = case.figure("robot-handle")
-        seen.append(Mark("robot", robot.cpus, *robot.ratio("after", "before")))
+        tested = case.figure("robot-handle")
+        seen.append(Mark("robot", tested.cpus, *tested.ratio("after", "before")))
         lines: dict[str, dict[float, list[float]]] = {}
         for (part, n), factor in self.ratios.items():
             lines.setdefault(f"{100 * part:.0f} % of visits lock", {})[n] = [factor]
@@ -238,20 +235,6 @@ _WITH_QUEUE = "throughput, calm over perturbed, 2 threads with 20 CPUs' queue"
 _WAITING = "throughput while perturbed, waiting over queueing, 2 threads"
 _PERTURBED = ("before", "perturbed")
 _FELL: Any = {"label": "perturbed", "which": timed.queueing}
-_WHOLE_CALLS = "The robot's workloads are whole system calls, which no model of one word is."
-_NO_CLOCK = "A change in throughput needs a clock, and the lab's machine has none to trust."
-
-
-def _handles(cpus: int, file: str) -> tuple[timed.Time, ...]:
-    """stress-ng's handle on so many CPUs, on kernels that do in an open what a distribution's does.
-
-    linux-next's form of the idea is the lab's spin-100.
-    """
-    return (
-        timed.rate("before", "before", cpus, file=file),
-        timed.rate("after", "spin-100", cpus, file=file),
-        timed.ratio("after/before", "spin-100", "before", cpus, file=file),
-    )
 
 
 def _structure(kernel: Running) -> Seen:
@@ -328,7 +311,7 @@ STUDY = Study(
         "spin-24-workers": Evidence(
             userspace=(RunProbe(_WAITING, ratio("phases", "after", "perturbed", _PERTURBED)),),
             kernel=_QUEUES,
-            timed=_handles(24, "time-handle"),
+            timed=robot.rates(24, "time-handle"),
             note="What waiting is worth depends on how many visits take the lock for its own sake; "
             "the chapter shows both sides of the crossover.",
         ),
@@ -336,7 +319,7 @@ STUDY = Study(
             no_userspace="Two CPUs have no crowd of readers that come back for the line.",
             kernel=_QUEUES,
             timed=(
-                *_handles(192, "time-192"),
+                *robot.rates(192, "time-192"),
                 timed.rate("spin-1", "patience", 192, file="time-192"),
                 timed.ratio("spin-1/before", "patience", "before", 192, file="time-192"),
             ),
@@ -366,28 +349,7 @@ STUDY = Study(
             "lists keeps the lock for 850 looks, as seven hundred were too few on the report's "
             "machine, and a thousand enough; a listing alone leaves no queue behind seven hundred.",
         ),
-        "robot-regressions": Evidence(
-            no_userspace=_WHOLE_CALLS,
-            no_kernel=_NO_CLOCK,
-            timed=(
-                timed.change("unixbench", "spin-100", "before", 64, file="time-scripts"),
-                timed.change("getdent", "spin-100", "before", 64, file="time-getdent"),
-            ),
-            note="Only the stressor that does little but take references can be simulated. In "
-            "virtual time getdent's processes queue for the label that the security module counts "
-            "references on, and hardly for a lock, so waiting at a lock has nothing to change. "
-            "shell1's scripts were booted once with each kernel, at the machine's middle costs, as "
-            "that takes minutes; none of the lines that they wait for most is a dentry's.",
-        ),
-        "robot-handle": Evidence(
-            no_userspace=_WHOLE_CALLS,
-            no_kernel=_NO_CLOCK,
-            timed=_handles(64, "time-robot"),
-            note="In the report's call graph two thirds of the time is the inode hash's lock, "
-            "under ilookup5_nowait(); lockrefs are under a third. The simulation has both, and has "
-            "waiting hurt. The kernel in virtual time has it in some draws of what the machine "
-            "costs, and in others waiting helps.",
-        ),
+        **robot.evidence(),
         **lockref_pause.evidence(),
     },
 )
