@@ -186,9 +186,7 @@ def test_unknown_case_lists_the_choices(name: str) -> None:
 
 def test_unknown_figure_and_value_list_the_choices() -> None:
     case = register.get("dentry-false-sharing")
-    with pytest.raises(
-        UsageError, match=r"'x'; it has: stat-same-file, stat-profile, robot-full, robot-hitm$"
-    ):
+    with pytest.raises(UsageError, match=r"'x'; it has: stat-same-file, stat-profile, robot-full$"):
         case.figure("x")
     with pytest.raises(UsageError, match=r"'x'; it has: before, after$"):
         case.figure("stat-same-file").value("x")

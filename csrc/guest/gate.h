@@ -36,7 +36,7 @@ struct gate {
 	unsigned first_cpu; /* worker i runs on the (first_cpu + i)-th CPU */
 	bool loose;	    /* no worker is pinned: the scheduler places them */
 	bool only_workers;  /* count calls on no CPU before first_cpu */
-	uint64_t ops;       /* of each worker */
+	uint64_t ops;       /* of each worker, or of more than half if they go on */
 	bool on;	    /* who did them goes on until more than half have; no latency then */
 	unsigned warm_ups;  /* calls of op() before the gate */
 	bool latency;       /* note how long each op() takes */

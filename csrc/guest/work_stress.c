@@ -12,10 +12,11 @@
  *
  * getdent: every directory under a few file systems is opened and listed, by
  * the old call or the new one, into memory that is got for it. In proc that
- * looks each entry's dentry up, under its lock. All processes go the same way.
- * Those who have done it for a while are in different places, as who is ahead
- * of a jam stays ahead: each begins at one by chance, or with spread=0 all at
- * the directory of the first process, as most are those of processes.
+ * takes the lock of proc's entries for each of a directory of the network, and
+ * looks the dentry of others up, under its lock. All processes go the same way.
+ * Those who have done it for a while may be in different places: each begins
+ * at one by chance, or with spread=0 all at the directory of the first process,
+ * as most are those of processes.
  */
 #include "guest.h"
 
@@ -54,7 +55,8 @@ static const struct param perturbed_params[] = {
 };
 
 static const struct param getdent_params[] = {
-	{ "ops", PARAM_NUMBER, "100", 1, 10000000, NULL, "directories until half the processes have listed as many" },
+	{ "ops", PARAM_NUMBER, "100", 1, 10000000, NULL,
+	  "directories until more than half the processes have listed as many" },
 	{ "spread", PARAM_NUMBER, "1", 0, 1, NULL, "0: all begin at the first process's directory" },
 	{ 0 },
 };
@@ -197,7 +199,10 @@ static void op_getdent(struct worker *w, uint64_t i)
 	char *entries;
 	long n;
 
-	/* A thread of the kernel may have ended since, and its directories with it. */
+	/*
+	 * A thread of the kernel may have ended since, and its directories with
+	 * it. That is an operation here, and none of stress-ng's.
+	 */
 	if (fd < 0 && errno == ENOENT)
 		return;
 	if (fd < 0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from contended import machine, register
-from contended.cases import Study, robot, timed
+from contended.cases import Study, timed
 from contended.cases.evidence import Evidence, RunProbe, hitm, ratio
 from contended.cases.host import Host, Seen, crowd, slower
 from contended.measure import today
@@ -22,7 +22,7 @@ from contended.simulate.validate import Modelled
 from contended.simulate.workload import MS, STAT, Scenario, Setup
 
 SLUG, FIGURE, PROFILE = "dentry-false-sharing", "stat-same-file", "stat-profile"
-ROBOT, ROBOT_HITM = "robot-full", "robot-hitm"
+ROBOT = "robot-full"
 _FULL = "../lockref-degrade/time-full"
 """The record of both kernels with linux-next's loop, which are chapter 2's."""
 
@@ -66,8 +66,6 @@ def _predictions(case: Case) -> Iterator[Predicted]:
         "everybody in that lock before, and in that of character devices after"
     )
     yield here.ratio(figure, "after", "before", (here.rate("after"), here.rate("before")), why)
-    why = "the robot's perf saw the whole stressor, and the simulator has one call"
-    yield from cannot(case.figure(ROBOT_HITM), why)
 
 
 def _mixed(p: Program, memory: Memory) -> None:
@@ -172,17 +170,6 @@ STUDY = Study(
             "254 workers, both kernels are in the state that the report has after the move: they "
             "queue for the lock of character devices. If somebody stays with the dentry's lock, "
             "workers queue for it on either kernel: the page on virtual time has what that costs.",
-        ),
-        ROBOT_HITM: Evidence(
-            no_userspace="It needs two sockets, and a processor that counts.",
-            no_kernel=robot.NO_SOCKETS,
-            timed=tuple(
-                timed.remote(of, variant, 254, file=_FULL)
-                for of, variant in (("before", "spin-100"), ("after", "moved-100"))
-            ),
-            note="Two fifths of it are the dentry's and a third the lock's of character devices, "
-            "before and after; in the report's profile a dentry's lock has nearly all time before. "
-            "These draws have one rule for who is next, by which lines cross a little too often.",
         ),
     },
 )

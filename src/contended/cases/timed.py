@@ -200,7 +200,7 @@ def waiting(of: str, variant: str, cpus: int, functions: Sequence[str]) -> Time:
     return Time(of, read, guess=lambda _: [])
 
 
-def remote(of: str, variant: str, cpus: int, thing: str = "", *, file: str = DRAWN) -> Time:
+def remote(of: str, variant: str, cpus: int, thing: str) -> Time:
     """Of the HITM on what matches `thing`, a regular expression: the part of another socket.
 
     The guess is that they come from any other CPU.
@@ -216,7 +216,7 @@ def remote(of: str, variant: str, cpus: int, thing: str = "", *, file: str = DRA
         socket = machines.get(record.regions[0]["machine"]).topology(cpus).socket
         return [sum(each != socket[0] for each in socket) / (cpus - 1)]
 
-    return Time(of, read, elsewhere, file)
+    return Time(of, read, guess=elsewhere)
 
 
 def by(of: str, variant: str, cpus: int, thing: str, function: str) -> Time:
