@@ -99,6 +99,7 @@ static void operate(struct worker *w, const struct gate *g, uint64_t *latency)
 	w->end_ns = now_ns();
 }
 
+/* Who has luck would be through before the others have begun to meet. */
 static void operate_on(struct worker *w, const struct gate *g, unsigned *through)
 {
 	uint64_t i = 0;

@@ -247,6 +247,13 @@ void pin_to(int cpu)
 		     sched_getcpu());
 }
 
+uint64_t by_chance(uint64_t x)
+{
+	x = (x + 1) * 0x9e3779b97f4a7c15ull;
+	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
+	return x >> 32;
+}
+
 void sleep_ms(unsigned ms)
 {
 	sleep_us(1000ull * ms);

@@ -43,6 +43,9 @@ unsigned online_cpus(void);
 int online_cpu(unsigned i);
 void pin_to(int cpu);
 
+/* A hash of 32 bits: what a process does by chance is the same in each boot. */
+uint64_t by_chance(uint64_t x);
+
 void sleep_ms(unsigned ms);
 void sleep_us(uint64_t us);
 /* Set a word of shared memory, and wake up who sleeps until it is. */

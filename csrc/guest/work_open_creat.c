@@ -111,15 +111,6 @@ static void prepare(struct worker *w)
 	w->pointer = (void *)files[w->id];
 }
 
-/* A hash, so that the same process has the same place in each boot. */
-static unsigned placed(unsigned id)
-{
-	uint64_t x = (id + 1) * 0x9e3779b97f4a7c15ull;
-
-	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
-	return (unsigned)(x >> 32);
-}
-
 static void run(void)
 {
 	struct gate gate = {
@@ -153,7 +144,7 @@ static void run(void)
 		const bool own = !arg_number("mounts");
 		const char *name = own ? "f" : text("f%u", i);
 
-		files[i] = strdup(text("%s/%s", at[own ? i : placed(i) % mounts],
+		files[i] = strdup(text("%s/%s", at[own ? i : by_chance(i) % mounts],
 				       drawn ? drawn_word() : name));
 		if (exists)
 			make_file("%s", files[i]);

@@ -182,16 +182,9 @@ static void walk(const char *path, unsigned depth)
 	closedir(dir);
 }
 
-static uint64_t mix(uint64_t x)
-{
-	x = (x + 1) * 0x9e3779b97f4a7c15ull;
-	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
-	return x >> 32;
-}
-
 static void op_getdent(struct worker *w, uint64_t i)
 {
-	const uint64_t chance = mix(w->local[1] + i);
+	const uint64_t chance = by_chance(w->local[1] + i);
 	const long call = chance & 1 ? SYS_getdents64 : SYS_getdents;
 	const size_t room = ((chance >> 1) % MAX_ROOM + PAGE) & ~(size_t)(PAGE - 1);
 	const char *path = dirs[(w->local[0] + i) % n_dirs];
@@ -219,10 +212,9 @@ static void op_getdent(struct worker *w, uint64_t i)
 		fail_errno("close %s", path);
 }
 
-/* By a hash, so that a process has the same place, and luck, in each boot. */
 static void prepare_getdent(struct worker *w)
 {
-	w->local[0] = arg_number("spread") ? mix(w->id) : first_process;
+	w->local[0] = arg_number("spread") ? by_chance(w->id) : first_process;
 	w->local[1] = (uint64_t)w->id << 32;
 }
 

@@ -724,5 +724,9 @@ def test_the_page_says_how_much_of_what_moves_a_record_s_places_have(page: str) 
             for region in regions
             if region["cpus"] > 1
         ]
+    scripts = timed.record("lockref-degrade", "time-scripts").regions
+    waits = [part(boot, "") for boot in scripts]
+    assert all(1 / 8.5 < each < 1 / 7 for each in waits), "an eighth, by the scoreboard's note"
+    assert [part(boot, "struct dentry") for boot in scripts] == [0, 0]
     said = f"with these of {min(parts):.2f} (the scripts) to {max(parts):.2f} of the lines"
     assert said in " ".join(page.split())

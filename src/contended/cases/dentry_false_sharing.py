@@ -134,10 +134,7 @@ STUDY = Study(
                 RunProbe(f"{_GAIN} readers only (the control)", ratio("readers", "after")),
             ),
             kernel=_HITM,
-            timed=(
-                *(timed.rate(v, v, 20) for v in ("before", "after")),
-                timed.ratio("after/before", "after", "before", 20),
-            ),
+            timed=timed.compared("after", "before", 20),
             note="The model shows the whole effect by separating the roles; in a real stat each "
             "CPU does both, so less is gained. The profile counts what is saved: a transfer in "
             "each stat.",
@@ -159,11 +156,7 @@ STUDY = Study(
         ROBOT: Evidence(
             no_userspace="The model has no lock, and two CPUs are too few for a queue at one.",
             no_kernel="In the calls run here nobody takes the lock, so no queue for it begins.",
-            timed=(
-                timed.rate("before", "spin-100", 254, file=_FULL),
-                timed.rate("after", "moved-100", 254, file=_FULL),
-                timed.ratio("after/before", "moved-100", "spin-100", 254, file=_FULL),
-            ),
+            timed=timed.compared("moved-100", "spin-100", 254, file=_FULL),
             note="A factor of seven is not the price of one line. In the report's profile the "
             "dentry's lock takes nearly all time before the move, and none after: what was "
             "measured is how a lockref degrades, which chapter 2 is about. In virtual time, with "

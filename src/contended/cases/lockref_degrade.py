@@ -311,7 +311,7 @@ STUDY = Study(
         "spin-24-workers": Evidence(
             userspace=(RunProbe(_WAITING, ratio("phases", "after", "perturbed", _PERTURBED)),),
             kernel=_QUEUES,
-            timed=robot.rates(24, "time-handle"),
+            timed=timed.compared(*robot.LOOP, 24, file="time-handle"),
             note="What waiting is worth depends on how many visits take the lock for its own sake; "
             "the chapter shows both sides of the crossover.",
         ),
@@ -319,7 +319,7 @@ STUDY = Study(
             no_userspace="Two CPUs have no crowd of readers that come back for the line.",
             kernel=_QUEUES,
             timed=(
-                *robot.rates(192, "time-192"),
+                *timed.compared(*robot.LOOP, 192, file="time-192"),
                 timed.rate("spin-1", "patience", 192, file="time-192"),
                 timed.ratio("spin-1/before", "patience", "before", 192, file="time-192"),
             ),

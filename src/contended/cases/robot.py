@@ -2,7 +2,7 @@
 """What the kernel test robot saw of a loop that was dropped, and what was timed beside it.
 
 Of the case `lockref-degrade`. The robot ran three workloads on kernels without the loop and with
-it; linux-next's form of the idea is the lab's kernel spin-100.
+it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from contended.register import Case
 from contended.simulate.predict import Predicted, cannot
 
 CPUS = 64
-_WHOLE_CALLS = "The robot's workloads are whole system calls, which no model of one word is."
-_NO_CLOCK = "A change in throughput needs a clock, and the lab's machine has none to trust."
+LOOP = "spin-100", "before"  # the kernels with linux-next's loop, and without
 
 
 def predictions(case: Case) -> Iterator[Predicted]:
@@ -28,42 +27,36 @@ def predictions(case: Case) -> Iterator[Predicted]:
     yield from cannot(case.figure("robot-getdent"), why, *names)
 
 
-def rates(cpus: int, file: str) -> tuple[timed.Time, ...]:
-    """Without the loop and with it, on a distribution's kernel: both rates, and their quotient."""
-    return (
-        timed.rate("before", "before", cpus, file=file),
-        timed.rate("after", "spin-100", cpus, file=file),
-        timed.ratio("after/before", "spin-100", "before", cpus, file=file),
-    )
-
-
 def evidence() -> dict[str, Evidence]:
     """What was timed beside each, by the figure's id."""
     return {
-        "robot-regressions": Evidence(
-            no_userspace=_WHOLE_CALLS,
-            no_kernel=_NO_CLOCK,
-            timed=(timed.change("unixbench", "spin-100", "before", CPUS, file="time-scripts"),),
-            note="shell1's scripts were booted once with each kernel, at the machine's middle "
-            "costs, as that takes minutes; of the lines that they wait for most, which have an "
-            "eighth of their waits, none is a dentry's.",
+        "robot-regressions": _of(
+            (timed.change("unixbench", *LOOP, CPUS, file="time-scripts"),),
+            "shell1's scripts were booted once with each kernel, at the machine's middle costs, as "
+            "that takes minutes; of the lines that they wait for most, which have an eighth of "
+            "their waits, none is a dentry's.",
         ),
-        "robot-handle": Evidence(
-            no_userspace=_WHOLE_CALLS,
-            no_kernel=_NO_CLOCK,
-            timed=rates(CPUS, "time-robot"),
-            note="In the report's call graph two thirds of the time is the inode hash's lock, "
-            "under ilookup5_nowait(); lockrefs are under a third. The simulation has both, and has "
+        "robot-handle": _of(
+            timed.compared(*LOOP, CPUS, file="time-robot"),
+            "In the report's call graph two thirds of the time is the inode hash's lock, under "
+            "ilookup5_nowait(); lockrefs are under a third. The simulation has both, and has "
             "waiting hurt. The kernel in virtual time has it in some draws of what the machine "
             "costs, and in others waiting helps.",
         ),
-        "robot-getdent": Evidence(
-            no_userspace=_WHOLE_CALLS,
-            no_kernel=_NO_CLOCK,
-            timed=rates(CPUS, "time-getdent"),
-            note="The kernel got a distribution's protocols because the report's processes wait "
-            "for the lock of proc's entries, and ours did not; nobody had seen its rate. Looking "
-            "at a held lock changes nothing here, as dentries have 1 to 2 % of the waits; what "
-            "made it hurt on the robot's machine is not known.",
+        "robot-getdent": _of(
+            timed.compared(*LOOP, CPUS, file="time-getdent"),
+            "The kernel got a distribution's protocols because the report's processes wait for the "
+            "lock of proc's entries, and ours did not; nobody had seen its rate. Looking at a held "
+            "lock changes nothing here, as dentries have 1 to 2 % of the waits; what made it hurt "
+            "on the robot's machine is not known.",
         ),
     }
+
+
+def _of(seen: tuple[timed.Time, ...], note: str) -> Evidence:
+    return Evidence(
+        no_userspace="The robot's workloads are whole system calls, which no model of one word is.",
+        no_kernel="A change in throughput needs a clock, and the lab's machine has none to trust.",
+        timed=seen,
+        note=note,
+    )
