@@ -24,7 +24,6 @@ struct shared {
 	_Alignas(256) unsigned go; /* a futex if there are more workers than CPUs */
 	_Alignas(256) unsigned through; /* those who did their operations */
 	_Alignas(256) unsigned done;
-	_Alignas(256) unsigned leave; /* a futex */
 	_Alignas(4096) struct worker workers[];
 };
 
@@ -61,17 +60,39 @@ static void open_gate(struct shared *s, const struct gate *g)
 		__atomic_store_n(&s->go, 1, __ATOMIC_RELEASE);
 }
 
-static void wait_at_gate(struct shared *s, const struct gate *g)
+static void wait_at_gate(struct shared *s, const struct gate *g, unsigned *go)
 {
 	increment(&s->ready);
 	if (is_crowded(g)) {
 		/* A crowd that only yields takes minutes to let each other by. */
-		wait_until_set(&s->go);
+		wait_until_set(go);
 		return;
 	}
 	/* In user space, since system calls would be counted. */
-	while (!load(&s->go))
+	while (!load(go))
 		relax();
+}
+
+/*
+ * A crowd that one worker wakes comes one by one, and the first are through
+ * before the last begin. So as many lead as there are CPUs, and each wakes its own.
+ */
+static unsigned leaders(const struct gate *g)
+{
+	return is_crowded(g) ? online_cpus() : g->procs;
+}
+
+static void pass_the_gate(struct shared *s, const struct gate *g, unsigned id)
+{
+	const bool leads = id < leaders(g);
+	unsigned *called = &s->workers[id % leaders(g)].called;
+
+	if (id == 0)
+		open_gate(s, g);
+	else
+		wait_at_gate(s, g, leads ? &s->go : called);
+	if (is_crowded(g) && leads)
+		set_and_wake(called);
 }
 
 static void operate(struct worker *w, const struct gate *g, uint64_t *latency)
@@ -151,10 +172,7 @@ static void work(struct shared *s, unsigned id, const struct gate *g,
 	/* Who spins at the gate takes the host's CPUs from those who still prepare. */
 	wait_until_set(&s->prepared);
 
-	if (id == 0)
-		open_gate(s, g);
-	else
-		wait_at_gate(s, g);
+	pass_the_gate(s, g, id);
 	if (g->on)
 		operate_on(w, g, &s->through);
 	else
@@ -167,10 +185,11 @@ static void work(struct shared *s, unsigned id, const struct gate *g,
 				relax();
 		}
 		calls_off();
-		set_and_wake(&s->leave);
+		for (unsigned i = 0; i < leaders(g); i++)
+			set_and_wake(&s->workers[i].leave);
 	}
 	/* Nobody ends while others still work: ending is not the workload. */
-	wait_until_set(&s->leave);
+	wait_until_set(&s->workers[id % leaders(g)].leave);
 	if (g->finish)
 		g->finish(w);
 }

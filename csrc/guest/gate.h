@@ -10,7 +10,9 @@
 struct worker {
 	_Alignas(4096) unsigned id;
 	int cpu;
-	unsigned turn; /* a futex: set when it may prepare */
+	unsigned turn;	 /* a futex: set when it may prepare */
+	unsigned called; /* a futex: set when those may begin whom it leads */
+	unsigned leave;	 /* a futex: set when it may end, and they */
 	uint64_t ops;
 	uint64_t begin_ns, end_ns;
 	uint64_t count[MAX_COUNTS]; /* named by gate.counts */

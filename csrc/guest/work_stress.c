@@ -7,8 +7,10 @@
  * the one lock of all inodes' hash, and whose dentry is found under its own.
  *
  * full: a device that is always full is opened, written to, read, sought in and
- * closed. All processes open the same one, each by its path. full-perturbed does
- * it with one that is alone in its directory, which somebody lists meanwhile.
+ * closed. All processes open the same one, each by its path.
+ *
+ * handle-perturbed and full-perturbed: the same with a device that is alone in
+ * its directory, which somebody lists meanwhile.
  *
  * getdent: every directory under a few file systems is opened and listed, by
  * the old call or the new one, into memory that is got for it. In proc that
@@ -30,8 +32,6 @@
 #include "work.h"
 
 #define DEVICES "/dev"
-#define DEVICE DEVICES "/zero"
-#define FULL DEVICES "/full"
 #define ALONE WORK "/m0"
 #define MAX_DIRS 65536
 #define MAX_ROOM 262144
@@ -61,6 +61,30 @@ static const struct param getdent_params[] = {
 	{ 0 },
 };
 
+static const char *directory = DEVICES;
+static const char *device; /* in it */
+
+static void in_devices(const char *name)
+{
+	device = text(DEVICES "/%s", name);
+}
+
+/* In a directory of many entries whoever lists is seldom at the device's lock. */
+static void alone(const char *name)
+{
+	struct stat st;
+
+	in_devices(name);
+	if (stat(device, &st))
+		fail_errno("stat %s", device);
+	directory = ALONE;
+	make_dir(directory);
+	mount_fs("tmpfs", directory, NULL);
+	device = text(ALONE "/%s", name);
+	if (mknod(device, S_IFCHR | 0666, st.st_rdev))
+		fail_errno("make %s", device);
+}
+
 static void op_handle(struct worker *w, uint64_t i)
 {
 	static union {
@@ -73,20 +97,20 @@ static void op_handle(struct worker *w, uint64_t i)
 	(void)i;
 	/* First how long it is, as everybody asks who does not know. */
 	found.handle.handle_bytes = 0;
-	if (name_to_handle_at(AT_FDCWD, DEVICE, &found.handle, &mount, 0) != -1)
-		fail("the handle of " DEVICE " has no bytes");
+	if (name_to_handle_at(AT_FDCWD, device, &found.handle, &mount, 0) != -1)
+		fail("the handle of %s has no bytes", device);
 	if (errno == ENOSYS)
 		fail("this kernel opens nothing by handle: boot one with config handles");
 	if (errno != EOVERFLOW || found.handle.handle_bytes > MAX_HANDLE_SZ)
-		fail_errno("ask for the handle of " DEVICE);
-	if (name_to_handle_at(AT_FDCWD, DEVICE, &found.handle, &mount, 0))
-		fail_errno("get the handle of " DEVICE);
-	at = open_file(DEVICES, O_RDONLY);
+		fail_errno("ask for the handle of %s", device);
+	if (name_to_handle_at(AT_FDCWD, device, &found.handle, &mount, 0))
+		fail_errno("get the handle of %s", device);
+	at = open_file(directory, O_RDONLY);
 	fd = open_by_handle_at(at, &found.handle, O_RDONLY);
 	if (fd < 0)
-		fail_errno("open " DEVICE " by its handle");
+		fail_errno("open %s by its handle", device);
 	if (close(fd) || close(at))
-		fail_errno("close " DEVICE);
+		fail_errno("close %s", device);
 }
 
 static void run_handle(void)
@@ -99,11 +123,18 @@ static void run_handle(void)
 	};
 	struct result result = { 0 };
 
+	in_devices("zero");
 	gate_run(&gate, &result);
 	report_result(&result);
 }
 
-static const char *device = FULL;
+static void run_handle_perturbed(void)
+{
+	const struct gate gate = { .ops = arg_number("ops"), .warm_ups = 3, .op = op_handle };
+
+	alone("zero");
+	lister_phases(gate, directory, arg_number("listings"));
+}
 
 static void op_full(struct worker *w, uint64_t i)
 {
@@ -131,24 +162,17 @@ static void run_full(void)
 	};
 	struct result result = { 0 };
 
+	in_devices("full");
 	gate_run(&gate, &result);
 	report_result(&result);
 }
 
-/* In a directory of many entries whoever lists is seldom at the device's lock. */
 static void run_full_perturbed(void)
 {
 	const struct gate gate = { .ops = arg_number("ops"), .warm_ups = 3, .op = op_full };
-	struct stat st;
 
-	if (stat(FULL, &st))
-		fail_errno("stat " FULL);
-	make_dir(ALONE);
-	mount_fs("tmpfs", ALONE, NULL);
-	device = ALONE "/full";
-	if (mknod(device, S_IFCHR | 0666, st.st_rdev))
-		fail_errno("make %s", device);
-	lister_phases(gate, ALONE, arg_number("listings"));
+	alone("full");
+	lister_phases(gate, directory, arg_number("listings"));
 }
 
 static char *dirs[MAX_DIRS];
@@ -246,6 +270,10 @@ static void run_getdent(void)
 const struct workload work_handle = {
 	"handle", "a device opened by its handle, as by stress-ng --handle",
 	handle_params, run_handle, false,
+};
+const struct workload work_handle_perturbed = {
+	"handle-perturbed", "such a device: calm, while its directory is listed, after",
+	perturbed_params, run_handle_perturbed, false,
 };
 const struct workload work_full = {
 	"full", "a device that is always full, opened and used as by stress-ng --full",

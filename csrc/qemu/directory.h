@@ -96,6 +96,7 @@ struct ct_chunk {
 struct ct_counts {
 	uint64_t instructions[2], loads[2], stores[2];
 	uint64_t hitm_loads[2], hitm_stores[2], invalidations[2];
+	uint64_t far; /* of all HITM, see struct ct_site */
 };
 
 struct ct_recent {
@@ -295,6 +296,7 @@ static void ct_note(struct ct_cache *cache, uint64_t address, uint64_t pc, bool 
 	struct ct_site *site = ct_site(cache, address, pc, kernel);
 
 	site->far += far;
+	cache->counts.far += far;
 	if (store)
 		site->stores++;
 	else

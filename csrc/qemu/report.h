@@ -33,13 +33,13 @@ static void put_pair(FILE *f, const char *name, const uint64_t counts[2])
 		counts[1]);
 }
 
-static void put_clock(FILE *f, const struct ct_asker *a)
+static void put_clock(FILE *f, const struct ct_asker *a, uint64_t far)
 {
 	fprintf(f,
-		"\"clock\":{\"stalled\":%" PRIu64 ",\"queued\":%" PRIu64 ",\"transfers\":%" PRIu64
+		"\"clock\":{\"far\":%" PRIu64 ",\"stalled\":%" PRIu64 ",\"queued\":%" PRIu64 ",\"transfers\":%" PRIu64
 		",\"fills\":%" PRIu64 ",\"late\":%" PRIu64 ",\"misled\":%" PRIu64
 		",\"ticks\":%" PRIu64 ",\"done\":[",
-		a->waits.stalled, a->waits.queued, a->waits.transfers, a->waits.fills,
+		far, a->waits.stalled, a->waits.queued, a->waits.transfers, a->waits.fills,
 		a->late_last - a->late_first, a->misled, a->ticks_last - a->ticks_first);
 	for (uint64_t i = 0; i < a->n_done; i++)
 		fprintf(f, "%s%" PRIu64, i ? "," : "", a->done[i]);
@@ -58,7 +58,7 @@ static void put_cpu(FILE *f, unsigned i)
 	put_pair(f, "hitm_stores", c->hitm_stores);
 	put_pair(f, "invalidations", c->invalidations);
 	if (ct_timing)
-		put_clock(f, &askers[i]);
+		put_clock(f, &askers[i], c->far);
 	fprintf(f, "\"waits\":%" PRIu64 ",\"escapes\":%" PRIu64 "}", pacers[i].waits,
 		pacers[i].escapes);
 }

@@ -323,6 +323,8 @@ def point(cpus: int, seed: int, rate: float, **more: object) -> Timed:
         fills=0,
         late=0,
         misled=0,
+        hitm=1.5,
+        far=0.5,
         places=(Place("lockref_get", "struct dentry + 88: d_lockref", 40, 1.5, 0.5),),
         kernel="6.1.1",
         build_id="b1",

@@ -61,6 +61,8 @@ class Timed:
     queued_ns: float  # of that, until they began to move
     transfers: float  # lines that came from another CPU, an operation
     fills: float  # copies of lines that several share, or from memory, an operation
+    hitm: float  # accesses that found their line modified by another CPU, an operation
+    far: float  # of these, by one of another socket
     escaped: float  # waits that were given up (see pace.h), of them all, or of operations if more
     ticks: float  # the part of instructions that timer ticks were
     late: float  # lines not foreseen, an operation: the access was before its line had come
@@ -202,6 +204,8 @@ def measured(region: plugin.Region, profile: Profile, **how: Any) -> Timed:
         queued_ns=sum(clock.queued for clock in clocks) / ops / 1000,
         transfers=sum(clock.transfers for clock in clocks) / ops,
         fills=sum(clock.fills for clock in clocks) / ops,
+        hitm=sum(cpu.hitm_loads.total + cpu.hitm_stores.total for cpu, _ in workers) / ops,
+        far=sum(clock.far for clock in clocks) / ops,
         escaped=sum(cpu.escapes for cpu, _ in workers) / max(waits, ops),
         ticks=sum(clock.ticks for clock in clocks)
         / max(sum(cpu.instructions.total for cpu, _ in workers), 1),

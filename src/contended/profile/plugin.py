@@ -206,6 +206,7 @@ class Clock:
     """A vCPU's time, in picoseconds from the region's begin, and what lines took of it."""
 
     done: tuple[Count, ...]  # when each of its operations was
+    far: Count  # of its HITM, those from another socket
     stalled: Count  # until lines had come
     queued: Count  # of that, until they began to move
     transfers: Count  # lines that came, or whose copies elsewhere went
