@@ -11,11 +11,13 @@ import signal
 import subprocess
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ctools import C, compile_c
 
+from contended.kernel.times import measured
 from contended.profile import plugin
 
 # in the order of struct ct_machine; picoseconds, thousandths, and the shape: two sockets of two
@@ -141,6 +143,21 @@ def test_a_line_from_the_other_socket_is_counted_as_far(fake: Path, tmp_path: Pa
     assert sites[0x600] == (1, 0)
     assert sites[0x601] == (1, 1)
     assert sites[0x602] == (0, 0)  # copies that go are no HITM
+    assert [cpu.clock.far for cpu in region.cpus if cpu.clock] == [0, 0, 1, 0]
+
+
+def test_a_record_has_the_hitm_of_all_lines_and_not_of_those_named_alone(
+    fake: Path, tmp_path: Path
+) -> None:
+    marks = [f"op {cpu}" for cpu in (0, 0, 1, 1, 2, 2)]
+    lines = [*MODIFIED, "load 1 600 1000 8", "store 0 401 1000 8", "load 2 601 1000 8", *marks]
+    region = play(fake, tmp_path, lines).slowest(0)
+    made = SimpleNamespace(kernel="", build_id="", qemu="")
+    profile: Any = SimpleNamespace(variant="", label="", sites=lambda: (), provenance=made)
+    how = {"machine": "", "cpus": 3, "seed": 1, "window_ns": 200, "clock": "region", "costs": {}}
+    found = measured(region, profile, **how)
+    assert not found.places
+    assert (found.ops, found.hitm, found.far) == (6, 2 / 6, 1 / 6)
 
 
 def test_ways_follow_cores_groups_and_sockets(fake: Path, tmp_path: Path) -> None:
