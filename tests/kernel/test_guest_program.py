@@ -110,7 +110,7 @@ def test_the_list_describes_every_workload(program: Path) -> None:
     assert status == 0
     assert {line["type"] for line in lines} == {"workload"}
     names = [line["name"] for line in lines]
-    assert len(names) == len(set(names)) == 24
+    assert len(names) == len(set(names)) == 25
     assert set(SINGLE) < set(names)
     assert all(line["help"] for line in lines)
 
@@ -224,6 +224,12 @@ def test_listings_come_to_sysfs_by_either_call(kernel: Kernel) -> None:
     # Two did as many, and neither they nor the third stopped at that.
     assert 2 * 3000 < result["ops"] != 3 * 3000
     assert all(result["calls"].values())
+
+
+@pytest.mark.parametrize("name", ["handle", "handle-perturbed"])
+def test_handles_need_a_configuration_of_their_own(kernel: Kernel, name: str) -> None:
+    with pytest.raises(GuestError, match="boot one with config handles"):
+        on(kernel, run=name, ops="1")
 
 
 def test_an_unknown_function_is_named(kernel: Kernel) -> None:

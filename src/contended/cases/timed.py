@@ -154,12 +154,14 @@ def ratio(
     return Time(of, read, file=file)
 
 
-def compared(after: str, before: str, cpus: int, *, file: str = DRAWN) -> tuple[Time, ...]:
+def compared(
+    after: str, before: str, cpus: int, *, label: str = "", file: str = DRAWN
+) -> tuple[Time, ...]:
     """The rates of two variants, called before and after, and what the change is worth."""
     return (
-        rate("before", before, cpus, file=file),
-        rate("after", after, cpus, file=file),
-        ratio("after/before", after, before, cpus, file=file),
+        rate("before", before, cpus, label=label, file=file),
+        rate("after", after, cpus, label=label, file=file),
+        ratio("after/before", after, before, cpus, labels=(label, label), file=file),
     )
 
 
@@ -221,11 +223,26 @@ def remote(of: str, variant: str, cpus: int, thing: str) -> Time:
             for here in _moved(record, variant, cpus, thing)
         ]
 
-    def elsewhere(record: Record) -> list[float]:
+    return Time(of, read, guess=_elsewhere(cpus))
+
+
+def all_remote(
+    of: str, variant: str, cpus: int, *, label: str = "", file: str = DRAWN
+) -> Time:
+    """The same of all HITM of a region."""
+
+    def read(record: Record) -> list[float]:
+        return [r["far"] / r["hitm"] for r in record.of(variant, cpus, label).values()]
+
+    return Time(of, read, guess=_elsewhere(cpus), file=file)
+
+
+def _elsewhere(cpus: int) -> Read:
+    def read(record: Record) -> list[float]:
         socket = machines.get(record.regions[0]["machine"]).topology(cpus).socket
         return [sum(each != socket[0] for each in socket) / (cpus - 1)]
 
-    return Time(of, read, guess=elsewhere)
+    return read
 
 
 def by(of: str, variant: str, cpus: int, thing: str, function: str) -> Time:
