@@ -15,7 +15,6 @@ from contended.cases import (
     lockref_pause,
     open_creat_unlazy,
     overlay_creds,
-    robot,
     timed,
 )
 from contended.cases.open_creat_unlazy import OPENS
@@ -654,79 +653,3 @@ def unforeseen() -> Iterator[tuple[str, str]]:
             "`getdent`"
         ),
     )
-
-
-def part(boot: timed.Region, place: str) -> float:
-    """Of what is waited for: the part at places, of a function or a thing that matches."""
-    here = [p["ns"] for p in boot["places"] if re.search(place, f"{p['function']} {p['thing']}")]
-    return float(sum(here) / boot["stalled_ns"])
-
-
-def percent(boots: Sequence[timed.Region], place: str) -> str:
-    """The least and the most of some boots."""
-    parts = [100 * part(boot, place) for boot in boots]
-    return f"{min(parts):.0f} to {max(parts):.0f} %"
-
-
-def test_the_page_says_what_listings_wait_for_and_what_looks_are_worth(page: str) -> None:
-    said = " ".join(page.split())
-    listings = timed.record("lockref-degrade", "time-getdent")
-    boots = list(listings.of("before", 64).values())
-    assert len(boots) == 10
-    assert sum(boot["costs"]["grouped"] for boot in boots) == 5
-    plain, looking = (listings.rates(variant, 64) for variant in ("before", "spin-100"))
-    rates = sorted(each / 1e6 for each in plain.values())
-    low, high = register.get("lockref-degrade").figure("robot-getdent").value("before").spread
-    assert (
-        f"make {rates[0]:.2f} to {rates[-1]:.2f} million listings a second, "
-        f"{stats.median(rates):.2f} in the middle, where {low / 1e6:.2f} and {high / 1e6:.2f} are "
-        f"published: eight of the ten are faster, by at most {rates[-1] / high * 1e6:.2f} times."
-    ) in said
-    assert rates[1] * 1e6 < low
-    assert high < rates[2] * 1e6
-    lock, semaphore, label, dentries = (
-        percent(boots, place)
-        for place in ("proc_subdir_lock", "down_read|up_read", "apparmor_", "d_lockref")
-    )
-    assert (
-        f"the lock of proc's entries has {lock}, sysfs's semaphore {semaphore}, and the label "
-        f"{label}." in said
-    )
-    assert f"as dentries have {dentries} of the waits" in robot.evidence()["robot-getdent"].note
-    gained = [looking[seed] / plain[seed] for seed in plain]
-    assert (
-        f"are worth {min(gained):.2f} to {max(gained):.2f} times where processes begin by" in said
-    )
-
-
-def test_the_page_says_what_looks_are_worth_to_listings_that_begin_together(page: str) -> None:
-    said = " ".join(page.split())
-    record = timed.record("lockref-degrade", "time-getdent-together")
-    rates = [each / 1e6 for each in record.rates("before", 64).values()]
-    assert f"begin together they make {min(rates):.2f} to {max(rates):.2f} million." in said
-    plain, looking = (record.of(variant, 64) for variant in ("before", "spin-100"))
-    assert len(plain) == 3
-    without, with_looks = (percent(list(v.values()), "d_lockref") for v in (plain, looking))
-    assert f"dentries have {without} of the waits without looks and {with_looks} with" in said
-    whole = [
-        looking[seed]["ops"] / looking[seed]["ns"] / (boot["ops"] / boot["ns"])
-        for seed, boot in plain.items()
-    ]
-    assert f"looks are worth {min(whole):.2f} to {max(whole):.2f} times." in said
-
-
-def test_the_page_says_how_much_of_what_moves_a_record_s_places_have(page: str) -> None:
-    parts = []
-    for file in ("time-scripts", "time-getdent", "time-robot", "time-full"):
-        regions = timed.record("lockref-degrade", file).regions
-        parts += [
-            sum(p["hitm"] for p in region["places"]) / region["transfers"]
-            for region in regions
-            if region["cpus"] > 1
-        ]
-    scripts = timed.record("lockref-degrade", "time-scripts").regions
-    waits = [part(boot, "") for boot in scripts]
-    assert all(1 / 8.5 < each < 1 / 7 for each in waits), "an eighth, by the scoreboard's note"
-    assert [part(boot, "struct dentry") for boot in scripts] == [0, 0]
-    said = f"with these of {min(parts):.2f} (the scripts) to {max(parts):.2f} of the lines"
-    assert said in " ".join(page.split())

@@ -226,9 +226,7 @@ def remote(of: str, variant: str, cpus: int, thing: str) -> Time:
     return Time(of, read, guess=_elsewhere(cpus))
 
 
-def all_remote(
-    of: str, variant: str, cpus: int, *, label: str = "", file: str = DRAWN
-) -> Time:
+def all_remote(of: str, variant: str, cpus: int, *, label: str = "", file: str = DRAWN) -> Time:
     """The same of all HITM of a region."""
 
     def read(record: Record) -> list[float]:
