@@ -74,8 +74,8 @@ static void wait_at_gate(struct shared *s, const struct gate *g, unsigned *go)
 }
 
 /*
- * A crowd that one worker wakes comes one by one, and the first are through
- * before the last begin. So as many lead as there are CPUs, and each wakes its own.
+ * A crowd that one worker wakes comes one by one, and CPUs run out of workers
+ * meanwhile. So as many lead as there are CPUs, and each wakes as many.
  */
 static unsigned leaders(const struct gate *g)
 {

@@ -10,15 +10,16 @@
 struct worker {
 	_Alignas(4096) unsigned id;
 	int cpu;
-	unsigned turn;	 /* a futex: set when it may prepare */
-	unsigned called; /* a futex: set when those may begin whom it leads */
-	unsigned leave;	 /* a futex: set when it may end, and they */
+	unsigned turn; /* a futex: set when it may prepare */
 	uint64_t ops;
 	uint64_t begin_ns, end_ns;
 	uint64_t count[MAX_COUNTS]; /* named by gate.counts */
 	uint64_t latency_ns;        /* op() may set it to what it timed itself */
 	uint64_t local[8];          /* whatever prepare() and op() keep */
 	void *pointer;
+	/* Of who leads others, who read them, so not on a line that it writes to as it works. */
+	_Alignas(256) unsigned called; /* a futex: set when they may begin */
+	unsigned leave;		       /* a futex: set when they may end, and it */
 };
 
 /*

@@ -16,8 +16,7 @@ from contended.simulate.predict import Predicted, cannot
 
 CPUS = 64
 LOOP = "spin-100", "before"  # the kernels with linux-next's loop, and without
-STAYED = "spin-100-stay", "before"  # the same, and who lists stays with a lock, if it can be told
-LISTED = "perturbed"  # the phase in which somebody lists
+STAYED = "spin-100-stay", "before"  # in the phases of time-handle-stay, the first calm
 
 
 def predictions(case: Case) -> Iterator[Predicted]:
@@ -41,20 +40,20 @@ def evidence() -> dict[str, Evidence]:
             "their waits, none is a dentry's.",
         ),
         "robot-handle": _of(
-            timed.compared(*STAYED, CPUS, label=LISTED, file="time-robot"),
-            "In the report's call graph two thirds of the time is the inode hash's lock, under "
-            "ilookup5_nowait(); lockrefs are under a third. The simulation has both, and has "
-            "waiting hurt. In virtual time it hurts once somebody has kept the device's lock for "
-            "longer than others look, as an interrupt now and then does in a minute: most queue "
-            "from then on. That these rows would be of such boots was decided before any.",
+            timed.compared(*LOOP, CPUS, file="time-robot"),
+            "In the report's call graph two thirds of the time without looks is the inode hash's "
+            "lock, under ilookup5_nowait(); lockrefs are under a third. The simulation has both, "
+            "and has waiting hurt. The kernel in virtual time has it in some draws of what the "
+            "machine costs, and in others waiting helps; once somebody has listed the directory, "
+            "and kept locks for longer than others look, it hurts in most.",
         ),
         "robot-handle-hitm": _of(
             tuple(
-                timed.all_remote(of, variant, CPUS, label=LISTED, file="time-robot")
+                timed.all_remote(of, variant, CPUS, label="calm", file="time-handle-stay")
                 for of, variant in zip(("after", "before"), STAYED, strict=True)
             ),
-            "Of the same boots, by counts and not by samples: HITM by stores are among them, which "
-            "perf c2c does not sample.",
+            "By counts and not by samples, while nobody lists: HITM by stores are among them, "
+            "which perf c2c does not sample. With looks the boots are not in the robot's state.",
         ),
         "robot-getdent": _of(
             timed.compared(*LOOP, CPUS, file="time-getdent"),

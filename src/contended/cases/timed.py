@@ -154,14 +154,12 @@ def ratio(
     return Time(of, read, file=file)
 
 
-def compared(
-    after: str, before: str, cpus: int, *, label: str = "", file: str = DRAWN
-) -> tuple[Time, ...]:
+def compared(after: str, before: str, cpus: int, *, file: str = DRAWN) -> tuple[Time, ...]:
     """The rates of two variants, called before and after, and what the change is worth."""
     return (
-        rate("before", before, cpus, label=label, file=file),
-        rate("after", after, cpus, label=label, file=file),
-        ratio("after/before", after, before, cpus, labels=(label, label), file=file),
+        rate("before", before, cpus, file=file),
+        rate("after", after, cpus, file=file),
+        ratio("after/before", after, before, cpus, file=file),
     )
 
 
