@@ -36,8 +36,8 @@ static void put_pair(FILE *f, const char *name, const uint64_t counts[2])
 static void put_clock(FILE *f, const struct ct_asker *a, uint64_t far)
 {
 	fprintf(f,
-		"\"clock\":{\"far\":%" PRIu64 ",\"stalled\":%" PRIu64 ",\"queued\":%" PRIu64 ",\"transfers\":%" PRIu64
-		",\"fills\":%" PRIu64 ",\"late\":%" PRIu64 ",\"misled\":%" PRIu64
+		"\"clock\":{\"far\":%" PRIu64 ",\"stalled\":%" PRIu64 ",\"queued\":%" PRIu64
+		",\"transfers\":%" PRIu64 ",\"fills\":%" PRIu64 ",\"late\":%" PRIu64 ",\"misled\":%" PRIu64
 		",\"ticks\":%" PRIu64 ",\"done\":[",
 		far, a->waits.stalled, a->waits.queued, a->waits.transfers, a->waits.fills,
 		a->late_last - a->late_first, a->misled, a->ticks_last - a->ticks_first);
