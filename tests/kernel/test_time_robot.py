@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -94,36 +94,41 @@ def test_the_page_says_how_much_of_what_moves_a_record_s_places_have(page: str) 
     assert said in " ".join(page.split())
 
 
+def slowed(now: Mapping[int, timed.Region], before: Mapping[int, timed.Region]) -> list[int]:
+    """The draws that are slower by a quarter or more than they were."""
+    return [
+        seed
+        for seed, boot in now.items()
+        if boot["per_second"] <= 0.75 * before[seed]["per_second"]
+    ]
+
+
 def test_the_page_says_what_becomes_of_handles_behind_a_lister(page: str) -> None:
     said = " ".join(page.split())
     record = timed.record("lockref-degrade", "time-handle-stay")
     looking, plain = robot.STAYED
-    before, quiet, after, anew = (
-        {seed: rate / 1e3 for seed, rate in record.rates(variant, robot.CPUS, phase).items()}
-        for variant, phase in (
-            (plain, "perturbed"),
-            *((looking, phase) for phase in ("calm", "perturbed", "after")),
-        )
+    before = record.rates(plain, robot.CPUS, "perturbed")
+    quiet, after, anew = (
+        record.of(looking, robot.CPUS, phase) for phase in ("calm", "perturbed", "after")
     )
     assert len(before) == len(quiet) == len(after) == len(anew) == 20
-    slowed = [seed for seed in after if after[seed] <= 0.75 * quiet[seed]]
-    rates, ends = ([of[seed] for seed in slowed] for of in (after, quiet))
-    still = sum(anew[seed] <= 0.75 * quiet[seed] for seed in slowed)
+    slow = slowed(after, quiet)
+    rates, ends = ([of[seed]["per_second"] / 1e3 for seed in slow] for of in (after, quiet))
+    still = len(set(slow) & set(slowed(anew, quiet)))
     assert (
-        f"by a quarter or more in {len(slowed)} of the twenty draws: there it makes "
+        f"by a quarter or more in {len(slow)} of the twenty draws: there it makes "
         f"{min(rates):.0f} to {max(rates):.0f} thousand, where {min(ends):.0f} to {max(ends):.0f} "
         f"were made before anybody listed. Workers that begin anew after that are as slow in "
         f"{still} of them."
     ) in said
-    assert 2 * still < 20 < 2 * len(slowed), "so it is the reading that decides"
-    worth = [after[seed] / before[seed] for seed in after]
+    assert 2 * still < 20 < 2 * len(slow), "so it is the reading that decides"
+    worth = [after[seed]["per_second"] / rate for seed, rate in before.items()]
     published = register.get("lockref-degrade").figure("robot-handle").ratio("after", "before")[0]
     assert (
         f"are worth {min(worth):.2f} to {max(worth):.2f} times, {stats.median(worth):.2f} in the "
         f"middle; the robot saw {published:.2f}."
     ) in said
-    boots = record.of(looking, robot.CPUS, "perturbed")
-    doubtful = [boot for boot in boots.values() if times.doubtful(boot)]
+    doubtful = [boot for boot in after.values() if times.doubtful(boot)]
     assert f"{len(doubtful)} of the boots with looks are marked as doubtful then" in said
     assert all(boot["escaped"] < times.DOUBT < boot["ticks"] for boot in doubtful)
 
@@ -133,19 +138,15 @@ def test_the_page_says_that_it_is_another_lock_than_the_robot_s(page: str) -> No
     record = timed.record("lockref-degrade", "time-handle-stay")
     looking, plain = robot.STAYED
     quiet, after = (record.of(looking, robot.CPUS, phase) for phase in ("calm", "perturbed"))
-    slowed = [
-        boot
-        for seed, boot in after.items()
-        if boot["per_second"] <= 0.75 * quiet[seed]["per_second"]
-    ]
-    waits = [boot["stalled_ns"] * boot["per_second"] / robot.CPUS / 1e9 for boot in slowed]
+    slow = [after[seed] for seed in slowed(after, quiet)]
+    waits = [boot["stalled_ns"] * boot["per_second"] / robot.CPUS / 1e9 for boot in slow]
     assert 0.2 < stats.median(waits) < 0.3, "a quarter of the time or so"
-    directory, device = (percent(slowed, f'"{name}" of tmpfs') for name in ("/", "zero"))
+    directory, device = (percent(slow, f'"{name}" of tmpfs') for name in ("/", "zero"))
     assert f"the directory's dentry has {directory}, and the device's {device}." in said
     calm = sorted((part(boot, '"/" of tmpfs'), boot["per_second"]) for boot in quiet.values())
     assert f"nobody lists the directory has up to {100 * calm[-1][0]:.0f} %" in said
     assert max(rate for _, rate in calm[-2:]) < min(rate for _, rate in calm[:-2]) * 1.1
-    queues = [timed.queued(boot, "inode_hash_lock") for boot in slowed]
+    queues = [timed.queued(boot, "inode_hash_lock") for boot in slow]
     assert max(queues) < 0.2, "less than once in five operations"
     for phase in ("calm", "perturbed"):
         without = record.of(plain, robot.CPUS, phase).values()

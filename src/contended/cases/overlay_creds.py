@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from contended import stats
 from contended.cases import Study, timed
@@ -14,7 +14,7 @@ from contended.measure import today
 from contended.measure.results import Measurement
 from contended.measure.running import Running
 from contended.register import Case
-from contended.simulate import machines, recorded
+from contended.simulate import recorded
 from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.machines import Parameter
 from contended.simulate.predict import Ground, Predicted, cannot
@@ -79,7 +79,7 @@ def _predictions(case: Case) -> Iterator[Predicted]:
         "before, remote share",
         lambda draw: remote_share(here.phase("before", "run", draw).counts),
         "of all HITM on the line, those that came from the other socket; the guess: from any CPU",
-        naive=lambda _: _elsewhere(machines.get(here.machine).topology(here.cpus).socket),
+        naive=lambda _: timed.elsewhere(here.machine, here.cpus),
         published=ends,
         unit="part",
     )
@@ -94,11 +94,6 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     yield from cannot(
         case.figure("hitm-sites"), "the simulated line has transfers, but no functions"
     )
-
-
-def _elsewhere(socket: Sequence[int]) -> float:
-    """Of the CPUs that are not the first, the part that is not on its socket."""
-    return sum(each != socket[0] for each in socket) / (len(socket) - 1)
 
 
 def _borrow(p: Program, memory: Memory) -> None:

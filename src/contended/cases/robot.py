@@ -45,8 +45,9 @@ def evidence() -> dict[str, Evidence]:
             "lock, under ilookup5_nowait(); lockrefs are under a third. The simulation has both, "
             "and has waiting hurt. The kernel in virtual time has it in some draws of what the "
             "machine costs, and in others waiting helps; once somebody has listed the directory, "
-            "and kept locks for longer than others look, it hurts in most. It would be worth what "
-            "the robot saw if readers of one line took 80 ns for their turn; 10 are assumed.",
+            "and kept locks for longer than others look, it hurts in most. In a boot in which "
+            "readers of one line take 80 ns for their turn it is worth what the robot saw; 10 are "
+            "assumed.",
         ),
         "robot-handle-hitm": _of(
             tuple(

@@ -221,7 +221,7 @@ def remote(of: str, variant: str, cpus: int, thing: str) -> Time:
             for here in _moved(record, variant, cpus, thing)
         ]
 
-    return Time(of, read, guess=_elsewhere(cpus))
+    return Time(of, read, guess=_from_any(cpus))
 
 
 def all_remote(of: str, variant: str, cpus: int, *, label: str = "", file: str = DRAWN) -> Time:
@@ -230,15 +230,17 @@ def all_remote(of: str, variant: str, cpus: int, *, label: str = "", file: str =
     def read(record: Record) -> list[float]:
         return [r["far"] / r["hitm"] for r in record.of(variant, cpus, label).values()]
 
-    return Time(of, read, guess=_elsewhere(cpus), file=file)
+    return Time(of, read, guess=_from_any(cpus), file=file)
 
 
-def _elsewhere(cpus: int) -> Read:
-    def read(record: Record) -> list[float]:
-        socket = machines.get(record.regions[0]["machine"]).topology(cpus).socket
-        return [sum(each != socket[0] for each in socket) / (cpus - 1)]
+def _from_any(cpus: int) -> Read:
+    return lambda record: [elsewhere(record.regions[0]["machine"], cpus)]
 
-    return read
+
+def elsewhere(machine: str, cpus: int) -> float:
+    """Of a machine's so many CPUs, without the first: the part that is not on its socket."""
+    socket = machines.get(machine).topology(cpus).socket
+    return sum(each != socket[0] for each in socket) / (cpus - 1)
 
 
 def by(of: str, variant: str, cpus: int, thing: str, function: str) -> Time:
