@@ -84,6 +84,7 @@ static unsigned leaders(const struct gate *g)
 
 static void pass_the_gate(struct shared *s, const struct gate *g, unsigned id)
 {
+	struct worker *w = &s->workers[id];
 	const bool leads = id < leaders(g);
 	unsigned *called = &s->workers[id % leaders(g)].called;
 
@@ -92,7 +93,7 @@ static void pass_the_gate(struct shared *s, const struct gate *g, unsigned id)
 	else
 		wait_at_gate(s, g, leads ? &s->go : called);
 	if (is_crowded(g) && leads)
-		set_and_wake(called);
+		w->woke = set_and_wake(called);
 }
 
 static void operate(struct worker *w, const struct gate *g, uint64_t *latency)
@@ -228,7 +229,7 @@ static void reap(pid_t *pids, unsigned n)
 static void add_up(const struct shared *s, const struct gate *g,
 		   const uint64_t *latency, struct result *r)
 {
-	uint64_t first = UINT64_MAX, last = 0;
+	uint64_t first = UINT64_MAX, last = 0, woke = 0;
 
 	r->procs = g->procs;
 	for (unsigned i = 0; i < g->procs; i++) {
@@ -240,10 +241,13 @@ static void add_up(const struct shared *s, const struct gate *g,
 		r->ops += w->ops;
 		first = w->begin_ns < first ? w->begin_ns : first;
 		last = w->end_ns > last ? w->end_ns : last;
+		woke = w->woke > woke ? w->woke : woke;
 		for (unsigned c = 0; c < MAX_COUNTS && g->counts[c]; c++)
 			count(r, g->counts[c], w->count[c]);
 	}
 	r->ns += last - first;
+	if (is_crowded(g))
+		count(r, "woken_by_one", woke);
 	calls_collect(r, g->only_workers ? g->first_cpu : 0);
 	if (!latency)
 		return;

@@ -272,10 +272,10 @@ static long futex(unsigned *word, int op, unsigned value)
 	return syscall(SYS_futex, word, op, value, NULL, NULL, 0);
 }
 
-void set_and_wake(unsigned *word)
+unsigned set_and_wake(unsigned *word)
 {
 	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
-	futex(word, FUTEX_WAKE, INT_MAX);
+	return (unsigned)futex(word, FUTEX_WAKE, INT_MAX);
 }
 
 void wait_until_set(unsigned *word)

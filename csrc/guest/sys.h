@@ -48,8 +48,8 @@ uint64_t by_chance(uint64_t x);
 
 void sleep_ms(unsigned ms);
 void sleep_us(uint64_t us);
-/* Set a word of shared memory, and wake up who sleeps until it is. */
-void set_and_wake(unsigned *word);
+/* Set a word of shared memory, and wake up who sleeps until it is; how many did. */
+unsigned set_and_wake(unsigned *word);
 void wait_until_set(unsigned *word);
 /* How often this process has given up its CPU to wait, for whatever. */
 uint64_t voluntary_waits(void);
