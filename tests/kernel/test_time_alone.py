@@ -238,49 +238,6 @@ def test_halved_or_doubled_no_cost_makes_waiting_hurt_the_robot_as_much(page: st
     assert robot < min(boots)
 
 
-def test_readers_that_take_longer_for_their_turn_make_waiting_hurt_the_robot(page: str) -> None:
-    kept = timed.record("lockref-degrade", "time-robot-share")
-    figure = register.get("lockref-degrade").figure("robot-handle")
-    changes = ("share=80", "share=40", "")
-    plain, looking = (
-        [kept.of(variant, 64, change)[1] for change in changes]
-        for variant in ("before", "spin-100")
-    )
-    far, nearer, stated = (
-        [
-            boot["per_second"] / figure.value(name).middle
-            for name, boot in (("before", without), ("after", looks))
-        ]
-        for without, looks in zip(plain, looking, strict=True)
-    )
-    assert machines.get("2x16-smt").costs.share == 10
-    assert (
-        f"makes {far[0]:.2f} times what is published without looks, and {far[1]:.2f} with, so "
-        f"looks are worth {far[1] / far[0]:.2f} times as much as the robot saw; with 40 ns it is "
-        f"{nearer[0]:.2f} and {nearer[1]:.2f}, and with the 10 that are stated, booted again "
-        f"beside them, {stated[0]:.2f} and {stated[1]:.2f} (a boot each)."
-    ) in page
-    few, many = ([boot["fills"] for boot in boots] for boots in (plain, looking))
-    assert {f"{each:.0f}" for each in few} == {"11"}
-    copies = "an operation fetches 11 copies of lines that others have copies of, and with looks"
-    assert f"{copies} {min(many):.0f} to {max(many):.0f}," in page
-
-
-def test_handles_behind_a_lister_are_slower_with_such_readers_too(page: str) -> None:
-    listed = timed.record("lockref-degrade", "time-handle-stay-alone")
-
-    def thousands(label: str) -> str:
-        return f"{listed.rates('spin-100-stay', 64, label)[1] / 1e3:.0f}"
-
-    while_listed, before = (
-        [thousands(f"{phase}{change}") for change in (" share=40", " share=80", "")]
-        for phase in ("perturbed", "calm")
-    )
-    assert "it makes {} and {} thousand then".format(*while_listed[:2]) in page
-    assert "and {} and {} before anybody lists".format(*before[:2]) in page
-    assert f"({while_listed[2]} and {before[2]} with 10 ns)" in page
-
-
 def test_sixty_workers_want_a_shorter_way_between_sockets(page: str) -> None:
     level, (low, high) = stats_of(lockref_degrade, "spin-700-of-1000")["spin-100"]
     (change,) = level.reach((low, high))
