@@ -105,8 +105,8 @@ _FAR = f"{_NEAR}: the mean of both ways, since a line that crosses comes back"
 _AS_MUCH = f"{_LATENCY} has one machine; others may be as far from it as among Cascade Lake's"
 _IN_TURN = "readers of one shared line are served in turn, faster than transfers"
 _OVERLAP = (
-    "mckenney2024temporal: a store takes the copies of a socket's twenty caches within 20 ns, a look "
-    "of 13 included, so one copy more is worth at most 1 ns; up to twice as much is assumed"
+    "mckenney2024temporal: a store takes the copies of a socket's twenty caches within 20 ns, a "
+    "look of 13 included, so one copy more is worth at most 1 ns; up to twice as much is assumed"
 )
 _FIRST = (
     "mckenney2019count, tarreau2021atomic: with such a part a crowd on one word is as fast in the "
