@@ -207,6 +207,27 @@ def stats_of(module: ModuleType, id_: str) -> Read:
     return read(module.SLUG, id_, module.STUDY.evidence[id_])
 
 
+def test_no_cost_makes_a_pause_cost_ninety_six_processes_as_much(page: str) -> None:
+    found, (pause, no_pause, quotient) = pauses("fstat", 96)
+    assert (
+        f"makes {over(found, pause):.2f} times what is published with the pause and "
+        f"{over(found, no_pause):.2f} without."
+    ) in page
+    held = tuple(over(found, each, "grouped=1") for each in (pause, no_pause))
+    assert "(`grouped=1`) that is {:.2f} and {:.2f},".format(*held) in page
+    others = {each for each in found[no_pause][0].changed if each != "grouped=1"}
+    most = max(others, key=lambda each: over(found, no_pause, each))
+    assert f"beyond {over(found, no_pause, most):.2f} (`{most}`)." in page
+    changed = found[quotient][0].changed
+    nearest = min(changed, key=changed.__getitem__)
+    assert over(found, quotient, nearest) > 1.1
+    assert (
+        f"is {over(found, quotient):.2f} times what is published, and no change brings it there: "
+        f"the nearest is `{nearest}` ({over(found, quotient, nearest):.2f}), and where a retry "
+        f"comes too late it is up to {max(over(found, quotient, each) for each in changed):.2f}."
+    ) in page
+
+
 def test_handle_wants_a_longer_way(page: str) -> None:
     found = stats_of(lockref_degrade, "spin-24-workers")
     near = machines.get("1x24").costs.near
