@@ -107,11 +107,23 @@ def test_where_a_quotient_is_nearer_the_loop_with_a_pause_is_no_faster(
             ), name
 
 
+def test_listings_are_as_fast_with_looks_whatever_readers_take(page: str) -> None:
+    record = timed.record("lockref-degrade", "time-getdent-share")
+    worth = [
+        record.rates("spin-100", 64, change)[seed] / record.rates("before", 64, change)[seed]
+        for change in CHANGES
+        for seed in SEEDS
+    ]
+    assert f"It is {min(worth):.2f} to {max(worth):.2f} times, whatever the `share`." in page
+    assert min(worth) > 0.75
+
+
 def test_no_boot_of_them_is_doubtful() -> None:
     for slug, name in (
         ("will-it-scale", "time-share-fstat"),
         ("will-it-scale", "time-share-open"),
         ("lockref-degrade", "time-handle-share"),
+        ("lockref-degrade", "time-getdent-share"),
     ):
         for boot in timed.record(slug, name).regions:
             assert max(boot["ticks"], boot["escaped"]) < 0.01
