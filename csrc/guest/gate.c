@@ -44,7 +44,8 @@ static bool is_crowded(const struct gate *g)
 	return g->procs > online_cpus();
 }
 
-static void open_gate(struct shared *s, const struct gate *g)
+/* Returns how many slept until it opened. */
+static unsigned open_gate(struct shared *s, const struct gate *g)
 {
 	while (load(&s->ready) < g->procs - 1)
 		sleep_ms(1);
@@ -55,9 +56,9 @@ static void open_gate(struct shared *s, const struct gate *g)
 		__atomic_store_n(&g->companion->running, 1, __ATOMIC_RELEASE);
 	MARK_BEGIN();
 	if (is_crowded(g))
-		set_and_wake(&s->go);
-	else
-		__atomic_store_n(&s->go, 1, __ATOMIC_RELEASE);
+		return set_and_wake(&s->go);
+	__atomic_store_n(&s->go, 1, __ATOMIC_RELEASE);
+	return 0;
 }
 
 static void wait_at_gate(struct shared *s, const struct gate *g, unsigned *go)
@@ -89,11 +90,11 @@ static void pass_the_gate(struct shared *s, const struct gate *g, unsigned id)
 	unsigned *called = &s->workers[id % leaders(g)].called;
 
 	if (id == 0)
-		open_gate(s, g);
+		w->woke = open_gate(s, g);
 	else
 		wait_at_gate(s, g, leads ? &s->go : called);
 	if (is_crowded(g) && leads)
-		w->woke = set_and_wake(called);
+		w->woke += set_and_wake(called);
 }
 
 static void operate(struct worker *w, const struct gate *g, uint64_t *latency)

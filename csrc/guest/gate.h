@@ -15,7 +15,7 @@ struct worker {
 	uint64_t begin_ns, end_ns;
 	uint64_t count[MAX_COUNTS]; /* named by gate.counts */
 	uint64_t latency_ns;        /* op() may set it to what it timed itself */
-	uint64_t woke;		    /* of a crowd: those who slept until it called them */
+	uint64_t woke;		    /* of a crowd: those who slept until it woke them */
 	uint64_t local[8];          /* whatever prepare() and op() keep */
 	void *pointer;
 	/* Of who leads others, who read them, so not on a line that it writes to as it works. */

@@ -136,11 +136,13 @@ def test_processes_that_prepare_in_no_time_all_get_their_turn(alone: list[str]) 
 def test_nobody_wakes_a_whole_crowd(alone: list[str]) -> None:
     """As many do as there are CPUs, or the others would come one by one, and CPUs wait for them."""
     online = os.sysconf("SC_NPROCESSORS_ONLN")
+    if online < 2:
+        pytest.skip("one CPU has one leader, who wakes all")
     status, lines = run(alone, "stat", f"procs={8 * online}", "ops=1")
     assert status == 0
     (result,) = (line for line in lines if line["type"] == "result")
-    # Who was not yet asleep is not woken.
-    assert 1 <= result["counts"]["woken_by_one"] <= 7
+    # The first wakes the other leaders, too; who is not yet asleep is not counted.
+    assert 1 <= result["counts"]["woken_by_one"] <= online - 1 + 7
 
 
 def test_umounts_are_timed_one_by_one(alone: list[str]) -> None:

@@ -77,9 +77,24 @@ def test_the_page_says_what_looks_are_worth_to_listings_that_begin_together(page
     assert f"looks are worth {min(whole):.2f} to {max(whole):.2f} times." in said
 
 
+def test_the_page_says_how_many_hitm_of_listings_cross(page: str) -> None:
+    record = timed.record("lockref-degrade", "time-getdent")
+    plain, looking = (
+        [boot["far"] / boot["hitm"] for boot in record.of(variant, 64).values()]
+        for variant in ("before", "spin-100")
+    )
+    figure = register.get("lockref-degrade").figure("robot-getdent-hitm")
+    without, with_looks = (figure.value(name).middle for name in ("before", "after"))
+    assert (
+        f"Without looks {min(plain):.2f} to {max(plain):.2f} of them cross, and with looks "
+        f"{min(looking):.2f} to {max(looking):.2f}; by perf c2c's samples it was {without:.2f} and "
+        f"{with_looks:.2f}."
+    ) in page
+
+
 def test_the_page_says_how_much_of_what_moves_a_record_s_places_have(page: str) -> None:
     parts = []
-    for file in ("time-scripts", "time-getdent", "time-full"):
+    for file in ("time-scripts", "time-full"):
         regions = timed.record("lockref-degrade", file).regions
         parts += [
             sum(p["hitm"] for p in region["places"]) / region["transfers"]
