@@ -209,7 +209,7 @@ def stats_of(module: ModuleType, id_: str) -> Read:
 
 def test_no_cost_makes_a_pause_cost_ninety_six_processes_as_much(page: str) -> None:
     found, names = pauses("fstat", 96)
-    pause, no_pause, quotient = names
+    _, no_pause, quotient = names
     stated, held = ([over(found, name, change) for name in names] for change in ("", "grouped=1"))
     assert (
         f"makes {stated[0]:.2f} times what is published with the pause and {stated[1]:.2f} "

@@ -294,6 +294,7 @@ def test_the_pages_say_how_long_stores_among_readers_take() -> None:
         "it takes {:.1f} to {:.1f} times as long with 10 ns, ".format(*ends[10.0])
         + "and with 80 ns {:.1f} to {:.1f} times".format(*ends[80.0])
     ) in timed
+    assert "and hardly 40 ({:.1f} to {:.1f} times)".format(*ends[40.0]) in timed
     said = machines.get("2x16-smt").parameters["share"].source
     assert "from {:.1f} to {:.1f} times as long with it".format(*ends[10.0]) in said
     assert "with 40 ns from {:.1f} to {:.1f} times".format(*ends[40.0]) in said
