@@ -231,6 +231,21 @@ def test_no_cost_makes_a_pause_cost_ninety_six_processes_as_much(page: str) -> N
     assert f"the quotient is up to {max(changed.values()):.2f}." in page
 
 
+def test_open_by_ninety_six_without_a_pause(page: str) -> None:
+    published = register.get(lockref_pause.SLUG).figure(lockref_pause.figure(96))
+    middle = published.value("open-no-pause").middle
+    regions = timed.record("will-it-scale", "time-drawn-open-alone").regions
+    by = {each["label"]: each["per_second"] / middle for each in regions}
+    assert {each["cpus"] for each in regions} == {96}
+    low, high = min(by.values()), max(by.values())
+    assert (
+        f"makes {by['']:.2f} times what is published, and {low:.2f} to {high:.2f} with one cost "
+        f"changed; where a holder goes on for twice as long (`request=0.2`) it is "
+        f"{by['request=0.2']:.2f}, and with a way between sockets twice as long "
+        f"{by['far=270']:.2f}."
+    ) in page
+
+
 def test_handle_wants_a_longer_way(page: str) -> None:
     found = stats_of(lockref_degrade, "spin-24-workers")
     near = machines.get("1x24").costs.near
