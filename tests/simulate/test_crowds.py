@@ -208,13 +208,19 @@ def test_one_request_at_a_time_of_each_socket_would_cross_too_seldom() -> None:
     assert crowded["grouped"] < 0.75 < crowded["chance"] < 1
 
 
-STORMS = ((78, 1054.0, 9474.0), (79, 1234.0, 6375.0))
-"""mckenney2024temporal's: stores, ns from the first one's begin to the last one's, and until it is
-done, of two sockets of Skylake whose threads all look at the word after they have stored."""
+STORMS = ((78, 1054.0, 9700.0), (79, 1224.0, 6470.0))
+"""mckenney2024temporal's: stores, ns from the first one's begin to the last one's, and until nobody
+reads the value before the last: the last store is done then, or somewhat later."""
 
 
-def storm(stores: int, within_ns: float, policy: Policy, share: float, seed: int) -> float:
-    """Nanoseconds until all stores are done; who has stored looks again and again, as there."""
+def storm(
+    stores: int, within_ns: float, policy: Policy, seed: int, share: float, request: float
+) -> float:
+    """Nanoseconds until all stores are done, on two sockets whose threads are not pinned.
+
+    Who has stored looks again and again. Until then it reads what it is about to store, out of its
+    store buffer, and asks for nothing else.
+    """
     box = machines.get("2x20-smt")
     memory, p = Memory(box.cpus), Program()
     word = memory.word()
@@ -235,12 +241,11 @@ def storm(stores: int, within_ns: float, policy: Policy, share: float, seed: int
     p.jump("look")
     p.label("idle")
     p.halt()
-    price, where = replace(box.costs, share=share), box.topology(box.cpus)
     return simulate(
         p,
         memory,
-        where,
-        price,
+        box.topology(box.cpus),
+        replace(box.costs, share=share, request=request),
         start=start,
         phases_ns=[_LENGTH_NS],
         max_ops=stores,
@@ -249,52 +254,43 @@ def storm(stores: int, within_ns: float, policy: Policy, share: float, seed: int
     )[0].ns
 
 
-def storms(policy: Policy, share: float) -> list[float]:
-    """Each as a multiple of what was measured, the middle of some seeds."""
+def storms(share: float, request: float = SKYLAKE.request) -> list[float]:
+    """Each as a multiple of what was measured, by chance and with one request at a time."""
     return [
-        median(storm(stores, within, policy, share, seed) for seed in range(8)) / ns
+        median(storm(stores, within, policy, seed, share, request) for seed in range(32)) / ns
+        for policy in POLICIES
         for stores, within, ns in STORMS
     ]
 
 
-def test_how_long_a_reader_keeps_a_line_is_what_stores_among_readers_say() -> None:
-    """With 10 ns either measured storm is within twice of either rule; with 40 and 80 all are late.
+def test_a_reader_keeps_a_line_for_less_than_eighty_nanoseconds() -> None:
+    """Stores among readers: 80 ns make them too late, under either rule and with either `request`.
 
-    Nothing is set by it: 10 ns, and 2 to 25, were assumed before these measurements were found.
+    Nothing is set by it. The limits were chosen when the numbers had been seen; the two runs differ
+    by 1.5 times from each other, and here hardly, so less than that tells nothing.
     """
     assert SKYLAKE.share == 10
-    chance, grouped = (storms(policy, SKYLAKE.share) for policy in POLICIES)
-    assert grouped[0] < 1 < chance[0] < 1.3
-    assert 1 < grouped[1] < 1.35 < chance[1] < 2
-    for policy in POLICIES:
-        assert min(storms(policy, 40.0)) > 1.25
-        assert min(storms(policy, 80.0)) > 1.9
-    assert storms("chance", 2.0)[0] < 1.1
-    assert storms("grouped", 2.0)[1] < 1.1
+    served_last, served_first = SKYLAKE.request, 0.2  # a core's other thread, while its line stays
+    for request in (served_last, served_first):
+        assert min(storms(80.0, request)) > 1.3
+        assert max(storms(80.0, request)) > 2
+    assert 0.6 < min(storms(10.0)) < 1 < max(storms(10.0)) < 2
+    assert 0.6 < min(storms(40.0, served_first)) < 1 < max(storms(40.0, served_first)) < 2
 
 
 def test_the_pages_say_how_long_stores_among_readers_take() -> None:
     simulators, timed = (
         (tree.home() / "docs" / f"{page}.md").read_text() for page in ("simulators", "virtual-time")
     )
-    chance, grouped = (storms(policy, 10.0) for policy in POLICIES)
-    assert (
-        f"it takes {chance[0]:.2f} and {chance[1]:.2f} times as long here with chance, and "
-        f"{grouped[0]:.2f} and {grouped[1]:.2f} times with one request at a time."
-    ) in simulators
-    ends = {}
-    for share in (2.0, 10.0, 25.0, 40.0, 80.0):
-        found = [*storms("chance", share), *storms("grouped", share)]
-        ends[share] = min(found), max(found)
-    for share in (25.0, 40.0, 80.0):
-        low, high = ends[share]
-        assert f"with {share:.0f} ns {low:.2f} to {high:.2f}" in simulators.replace("it is ", "")
-    assert "with 2 ns it is {:.2f} to {:.2f} times".format(*ends[2.0]) in simulators
-    assert (
-        "it takes {:.1f} to {:.1f} times as long with 10 ns, ".format(*ends[10.0])
-        + "and with 80 ns {:.1f} to {:.1f} times".format(*ends[80.0])
-    ) in timed
-    assert "and hardly 40 ({:.1f} to {:.1f} times)".format(*ends[40.0]) in timed
+
+    def ends(share: float, request: float = SKYLAKE.request) -> str:
+        found = storms(share, request)
+        return f"{min(found):.1f} to {max(found):.1f}"
+
+    for page in (simulators, timed):
+        assert f"{ends(10.0)} times as long here with 10 ns" in page
+        assert f"{ends(40.0)} with 40, and {ends(80.0)} with 80" in page
+        assert f"{ends(10.0, 0.2)}, {ends(40.0, 0.2)} and {ends(80.0, 0.2)}" in page
     said = machines.get("2x16-smt").parameters["share"].source
-    assert "from {:.1f} to {:.1f} times as long with it".format(*ends[10.0]) in said
-    assert "with 40 ns from {:.1f} to {:.1f} times".format(*ends[40.0]) in said
+    assert f"from {ends(10.0)} times as long with it" in said
+    assert f"and with 80 ns from {ends(80.0)}" in said

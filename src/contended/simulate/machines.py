@@ -105,11 +105,11 @@ _FAR = f"{_NEAR}: the mean of both ways, since a line that crosses comes back"
 _AS_MUCH = f"{_LATENCY} has one machine; others may be as far from it as among Cascade Lake's"
 _IN_TURN = (
     "mckenney2024temporal: stores among readers take from 0.8 to 1.8 times as long with it as was "
-    "measured; with 40 ns from 1.3 to 2.9 times"
+    "measured, and with 80 ns from 2.0 to 4.0"
 )
 _OVERLAP = (
-    "acknowledgements overlap; mckenney2024temporal: nine in ten of a socket's 39 readers begin to "
-    "see a store within 20 ns of each other, so copies are not taken one by one"
+    "acknowledgements overlap; mckenney2024temporal: nine in ten of a socket's 39 readers lose "
+    "their copies within 20 ns of each other, half a nanosecond each"
 )
 _FIRST = (
     "mckenney2019count, tarreau2021atomic: with such a part a crowd on one word is as fast in the "
