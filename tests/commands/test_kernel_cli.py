@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -359,16 +360,14 @@ def test_the_terminal_is_the_guest_s(kernel: Kernel, tiny: Path, how: str) -> No
         start_new_session=True,
     )
     os.close(theirs)
-    seen, end_at = b"", time.monotonic() + 120
-    os.set_blocking(ours, False)
-    asked = False
-    while time.monotonic() < end_at and process.poll() is None:
+    seen, end_at, asked = b"", time.monotonic() + 120, False
+    # Until the other side is closed, and not until the process has ended: what it wrote last may
+    # not have been read by then.
+    while select.select([ours], [], [], max(0.0, end_at - time.monotonic()))[0]:
         try:
             seen += os.read(ours, 4096)
-        except BlockingIOError:
-            time.sleep(0.05)
         except OSError:
-            break  # the other side is closed
+            break  # how Linux says that the other side of a terminal was closed
         if how == "hang" and b"tiny_init is here" in seen and not asked:
             os.write(ours, b"\x01x")
             asked = True
