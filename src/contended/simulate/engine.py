@@ -30,7 +30,6 @@ from contended.simulate.lines import (
     MIX1,
     MIX2,
     NEVER,
-    NONE,
     ONE,
     OPS,
     OVERTAKEN,
@@ -54,17 +53,19 @@ from contended.simulate.lines import (
     WANT,
     WATCHING,
     begin,
+    brought,
     calculate,
     exponential,
     holds,
     ints,
+    neighbours,
     others,
     random_bits,
     scaled,
     set_key,
     sets,
 )
-from contended.simulate.turns import draw, enqueue, shuffle, take
+from contended.simulate.turns import draw, enqueue, leave, reader_beside, shuffle, take
 
 THINK, READ, ADD, CAS, SWAP, WRITE, SPIN, BRANCH, ALU, COUNT, DONE, HALT = range(12)
 IDLE_STEPS = 100_000
@@ -105,17 +106,8 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
         lines[line + BUSY] = -1
         lines[line + LAST] = -1
         lines[line + HOME] = -1
-    # Sets of CPUs, 8 words each: who shares each line, and then who is in each CPU's core, in its
-    # group and in its socket, and everybody and nobody.
     near = 8 * n_lines
-    for k in range(words):
-        bits[near + 24 * n + k] = ~NONE
-    for a in range(n):
-        for b in range(n):
-            bit = ONE << (np.uint64(b) & U63)
-            for k in range(3):
-                if place[8 * a + k] == place[8 * b + k]:
-                    bits[near + 8 * (k * n + a) + (b >> 6)] |= bit
+    neighbours(bits, near, place, n, words)
     for c in range(n):
         state[c] = (np.uint64(seed) + ONE) * MIX2 + np.uint64(c) * MIX1
         random_bits(state, c)
@@ -277,11 +269,14 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                     cpu[me + WANT] = 1 if wants else 0
                     cpu[me + ASKED] = t
                     cpu[me + PC] = pc
-                    if lines[at + BUSY] >= 0 or lines[at + LAST] >= 0:
+                    # What its core has it need not wait for, whoever does.
+                    here = lines[at + OWNER] < 0 and not wants and not lost
+                    here = here and brought(at, c, world) < NEVER
+                    if not here and (lines[at + BUSY] >= 0 or lines[at + LAST] >= 0):
                         set_key(tree, leaves, c, NEVER)
                         enqueue(at, c, lines, cpu, overtakes, queues, waiting, n)
                     else:
-                        if overtakes in (CHANCE, GROUPED):
+                        if not here and overtakes in (CHANCE, GROUPED):
                             lines[at + OVERTAKEN] = 0
                         key = begin(at, c, t, world, row)
                         set_key(tree, leaves, c, key)  # it was lower: this very event
@@ -359,6 +354,12 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                 set_key(tree, leaves, c, key)
 
             if came:
+                kept = (bits[at + (c >> U6)] & bit) != 0
+                if kept and (lines[at + BUSY] < 0 or begun < lines[at + DEPART]):
+                    b = reader_beside(at, c, cpu, place)
+                    if b != c:
+                        leave(at, b, lines, overtakes, queues, waiting, n)
+                        bound = min(bound, begin(at, b, begun, world, row))
                 while lines[at + LAST] >= 0 and lines[at + BUSY] < 0:
                     if overtakes == CHANCE:
                         b = draw(at, waiting, world, state)

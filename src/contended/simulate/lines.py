@@ -12,7 +12,9 @@ from numba.extending import intrinsic
 # Columns of a line.
 OWNER, BUSY, DEPART, FREE, LAST, OVERTAKEN, SHARERS, HOME = range(8)
 # Columns of a CPU.
-PC, STAGE, WANT, SINCE, LEFT, ASKED, PREEMPT = range(7)
+PC, STAGE, WANT, SINCE, LEFT, ASKED, PREEMPT, LINE = range(8)
+# Where a CPU is: a core, a group, a socket, and who is next in its core, itself in the end.
+TWIN = 3
 # What a CPU is doing: running, waiting in a line's queue, about to get its line, watching a word
 # that it has, or about to look again at one that it no longer has.
 RUN, QUEUED, COMING, WATCHING, AGAIN = range(5)
@@ -158,6 +160,27 @@ def between(place: Any, a: Any, b: Any) -> Any:
 
 
 @njit
+def neighbours(bits: Any, near: Any, place: Any, n: Any, words: Any) -> None:
+    """Note for each CPU who is in its core, group and socket, and who is next in its core.
+
+    From `near` on, sets of 8 words each: a core's for each CPU, a group's, a socket's, everybody,
+    and nobody.
+    """
+    for k in range(words):
+        bits[near + 24 * n + k] = ~NONE
+    for a in range(n):
+        place[8 * a + TWIN] = a
+        for i in range(n):
+            b = (a + n - i) % n
+            bit = ONE << (np.uint64(b) & U63)
+            for k in range(3):
+                if place[8 * a + k] == place[8 * b + k]:
+                    bits[near + 8 * (k * n + a) + (b >> 6)] |= bit
+            if place[8 * a] == place[8 * b]:
+                place[8 * a + TWIN] = b
+
+
+@njit
 def _distances(bits: Any, near: Any, size: Any, at: Any, c: Any, words: Any) -> Any:
     # to the nearest copy and to the farthest that other CPUs have
     core, group, socket = near + 8 * c, near + 8 * (size + c), near + 8 * (2 * size + c)
@@ -179,6 +202,20 @@ def _distances(bits: Any, near: Any, size: Any, at: Any, c: Any, words: Any) -> 
 
 
 @njit
+def brought(at: Any, c: Any, world: Any) -> Any:
+    """When the core's other thread has brought a copy of a line that several read; or never."""
+    _, bits, _, _, cpu, place, _, tree, leaves, _, _ = world
+    when = NEVER
+    b = place[8 * c + TWIN]
+    while b != c:
+        if bits[at + (b >> U6)] >> (np.uint64(b) & U63) & ONE:
+            coming = cpu[8 * b + STAGE] == COMING and cpu[8 * b + LINE] == at
+            when = min(when, tree[leaves + b] >> 9 if coming else np.int64(0))
+        b = place[8 * b + TWIN]
+    return when
+
+
+@njit
 def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
     """Start the transfer that c asks for; the key that c then has is returned."""
     lines, bits, near, size, cpu, place, cost, tree, leaves, words, counts = world
@@ -186,7 +223,11 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
     owner = lines[at + OWNER]
     copies = lines[at + SHARERS]
     wants = cpu[8 * c + WANT] != 0
+    since = NEVER if wants or owner >= 0 else brought(at, c, world)
+    if since < NEVER:  # a core has one cache: no turn of its own, and no waiting for the others'
+        start = max(t, since)
     cpu[8 * c + STAGE] = COMING
+    cpu[8 * c + LINE] = at
     counts[row + WAIT] += start - cpu[8 * c + ASKED]
     alone = True
     if owner >= 0:
@@ -217,7 +258,8 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
             if not mine:
                 bits[at + (c >> U6)] |= bit
                 lines[at + SHARERS] = copies + 1
-            lines[at + FREE] = start + cost[SHARE]
+            if since == NEVER:
+                lines[at + FREE] = start + cost[SHARE]
     counts[row + moved] += 1
     if at == 0 and moved != FILLS and moved != BY_CORE:
         counts[row + FIRST] += 1

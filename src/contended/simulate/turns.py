@@ -19,6 +19,7 @@ from contended.simulate.lines import (
     GROUPED,
     HOME,
     LAST,
+    LINE,
     NEAR,
     NONE,
     ONE,
@@ -27,6 +28,7 @@ from contended.simulate.lines import (
     QUEUED,
     REQUEST,
     STAGE,
+    TWIN,
     U2,
     U4,
     U6,
@@ -34,6 +36,7 @@ from contended.simulate.lines import (
     U16,
     U32,
     U63,
+    WANT,
     between,
     many_of,
     one_of,
@@ -46,6 +49,7 @@ def enqueue(
 ) -> None:
     """Have a CPU wait for a line: by chance among a set, else at a queue's end."""
     cpu[8 * c + STAGE] = QUEUED
+    cpu[8 * c + LINE] = at
     lines[at + LAST] += 1
     if policy == CHANCE:
         waiting[at + (c >> U6)] |= ONE << (np.uint64(c) & U63)
@@ -60,6 +64,32 @@ def shuffle(at: Any, first: Any, lines: Any, queues: Any, size: Any, state: Any)
     for i in range(lines[at + LAST], first, -1):
         j = first + one_of(state, size, i - first + 1)
         queues[line + i], queues[line + j] = queues[line + j], queues[line + i]
+
+
+@njit
+def leave(at: Any, c: Any, lines: Any, policy: Any, queues: Any, waiting: Any, size: Any) -> None:
+    """Have a CPU wait for a line no longer."""
+    last = lines[at + LAST]
+    if policy == CHANCE:
+        waiting[at + (c >> U6)] &= ~(ONE << (np.uint64(c) & U63))
+    else:
+        line, i = (at >> 3) * size, np.int64(0)
+        while queues[line + i] != c:
+            i += 1
+        for j in range(i, last):
+            queues[line + j] = queues[line + j + 1]
+    lines[at + LAST] = last - 1
+
+
+@njit
+def reader_beside(at: Any, c: Any, cpu: Any, place: Any) -> Any:
+    """The core's other thread, if it waits to read the line, else c."""
+    b = place[8 * c + TWIN]
+    while b != c:
+        if cpu[8 * b + STAGE] == QUEUED and cpu[8 * b + LINE] == at and cpu[8 * b + WANT] == 0:
+            break
+        b = place[8 * b + TWIN]
+    return b
 
 
 @njit
@@ -142,8 +172,7 @@ def draw(at: Any, waiting: Any, world: Any, state: Any) -> Any:
     if wait > 1:
         n = one_of(state, size, wait)
     chosen = _nth(waiting, at, bits, here, but, n)
-    waiting[at + (chosen >> U6)] &= ~(ONE << (np.uint64(chosen) & U63))
-    lines[at + LAST] -= 1
+    leave(at, chosen, lines, CHANCE, waiting, waiting, size)
     lines[at + OVERTAKEN] = lines[at + OVERTAKEN] + 1 if passed else 0
     return chosen
 
@@ -215,7 +244,5 @@ def take(
                 nearest, best, passed = kind, i, True
     lines[at + OVERTAKEN] = lines[at + OVERTAKEN] + 1 if passed else 0
     chosen = queues[line + best]
-    for i in range(best, last):
-        queues[line + i] = queues[line + i + 1]
-    lines[at + LAST] = last - 1
+    leave(at, chosen, lines, overtakes, queues, queues, size)
     return chosen
