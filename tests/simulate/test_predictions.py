@@ -13,7 +13,7 @@ import pytest
 from contended import cases, records, register, stats, tree
 from contended.cases import umount_grace_period
 from contended.cases.dentry_false_sharing import LOOKUPS
-from contended.cases.lockref_degrade import HANDLES, LOOKS, OPENS, STATS, crossover
+from contended.cases.lockref_degrade import LOCKERS, LOOKS, OPENS, STATS, crossover
 from contended.cases.open_creat_unlazy import LOOP
 from contended.cases.overlay_creds import CHECKS
 from contended.errors import UsageError
@@ -95,13 +95,13 @@ def test_who_looks_less_long_than_a_holder_stays_looks_in_vain_and_queues() -> N
 
 
 def test_waiting_helps_at_24_and_hurts_at_192() -> None:
-    """The crossover, where a tenth of the visits take the lock for its own sake."""
+    """The crossover, where a tenth of the operations take the lock for its own sake."""
     assert crossover("1x24", [24], parts=[0.1]).ratio(0.1, 24) > 2
     assert crossover("2x48-smt", [192], parts=[0.1]).ratio(0.1, 192) < 0.95
     # one look neither helps nor hurts
     for machine, cpus in (("1x24", 24), ("2x48-smt", 192)):
         once, never = (
-            HANDLES.run(variant, machine, cpus, work={"explicit": 0.1})["run"].ops_per_s
+            LOCKERS.run(variant, machine, cpus, work={"explicit": 0.1})["run"].ops_per_s
             for variant in ("spin-1", "before")
         )
         assert once / never == pytest.approx(1, abs=0.1)

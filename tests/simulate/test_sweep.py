@@ -189,7 +189,7 @@ def test_all_that_a_slider_shows_is_recorded(
         (["mount-hash"], "'mount-hash' cannot be simulated; choose one of: lockref-degrade"),
         (["overlay-creds", "--machine", "cray"], "no machine 'cray'; choose one of: here, 1x24"),
         (["overlay-creds", "--dask", "nonsense"], "'nonsense' is no Dask address"),
-        (["lockref-handle", "--grid", "x"], "'lockref-handle' has no slider in its chapter"),
+        (["lockref-lockers", "--grid", "x"], "'lockref-lockers' has no slider in its chapter"),
         (["overlay-creds", "--grid", "x", "--seeds", "2"], "--grid takes no --seeds"),
         (["overlay-creds", "--grid", "no/x"], "there is no folder no: make it first"),
     ],
@@ -208,7 +208,7 @@ def test_published_numbers_beside_another_workload_of_the_case(
     cluster: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     args = _args(
-        *("lockref-handle", "--cpus", "2", "--variants", "before", "--published"),
+        *("lockref-lockers", "--cpus", "2", "--variants", "before", "--published"),
         *("--dask", cluster.scheduler_address),
     )
     assert args.command(args) == 0

@@ -34,15 +34,38 @@ _MOVED = "dentry-false-sharing"  # whose fix the report's kernel has: that stat 
 
 def _stat(setup: Setup, p: Program, memory: Memory) -> None:
     """Stat one file by all CPUs, on the report's kernel; in phase 1 some take its lock as well."""
-    operation = recorded.load(_MOVED).of("after")
-    replay = recorded.Replay(operation, setup.lock, _LOOKS[setup.variant])
-    replay.put(p, memory, setup.work["stat"])
+    replay = _put_stat(setup, p, memory)
     p.alu("phase", 0)
     p.branch(0, "!=", 1, "go")
     p.alu("random", 0, number=STRANGER_EVERY)
     p.branch(0, "!=", 0, "go")
     p.count(3)
+    _lock_it(setup, p, replay)
+
+
+def _put_stat(setup: Setup, p: Program, memory: Memory) -> recorded.Replay:
+    operation = recorded.load(_MOVED).of("after")
+    replay = recorded.Replay(operation, setup.lock, _LOOKS[setup.variant])
+    replay.put(p, memory, setup.work["stat"])
+    return replay
+
+
+def _lock_it(setup: Setup, p: Program, replay: recorded.Replay) -> None:
+    """As a listing does: take the file's lock for its own sake."""
     Lockref(replay.lock_of("d_lockref"), hold_ns=setup.work["holder"]).locked(p, 0)
+
+
+def _stat_or_lock(setup: Setup, p: Program, memory: Memory) -> None:
+    """The same stat; `explicit` of the operations take the file's lock instead, as long after."""
+    parts = 1 << 16
+    p.alu("random", 0, number=parts)
+    p.branch(0, "<", round(parts * setup.work["explicit"]), "explicit")
+    replay = _put_stat(setup, p, memory)
+    p.jump("go")
+    p.label("explicit")
+    p.think(setup.work["stat"], UNIFORM)
+    _lock_it(setup, p, replay)
+    p.done()
 
 
 def _open_by_handle(setup: Setup, p: Program, memory: Memory) -> None:
@@ -56,25 +79,6 @@ def _open_by_handle(setup: Setup, p: Program, memory: Memory) -> None:
     replay.put(p, memory, setup.work["calls"])
 
 
-def _handle(setup: Setup, p: Program, memory: Memory) -> None:
-    """An operation is one visit of a dentry's lock: `explicit` of them take it for its own sake."""
-    lock = Lock(setup.lock, memory, memory.word(1 << 32))
-    ref = Lockref(lock, _LOOKS[setup.variant])
-    parts = 1 << 16
-    p.think(setup.work["handle"], UNIFORM)
-    p.alu("random", 0, number=parts)
-    p.branch(0, "<", round(parts * setup.work["explicit"]), "explicit")
-    ref.change(p, 1)
-    p.think(setup.work["handle"], UNIFORM)
-    p.done()
-    ref.change(p, -1)
-    p.done()
-    p.jump("go")
-    p.label("explicit")
-    Lockref(lock, hold_ns=setup.work["holder"]).locked(p, 0)
-    p.done()
-
-
 _VARIANTS = {
     "before": "a held lock sends everyone to the lock",
     "after": f"wait for the release first, at most {LOOKS} looks: linux-next's loop",
@@ -82,10 +86,6 @@ _VARIANTS = {
     "spin-700": "at most 700 looks",
     "spin-1000": "at most 1000 looks",
 }
-_VISITS = (
-    "between two visits of a dentry's lock in the stress-ng handle stressor: a few visits in two "
-    "system calls as long as open and close"
-)
 _LOCKS = "guzik2024postmortem: the handle stressor is all spin locks, a third of it lockref"
 _COUNTERS = {"fast": 0, "slow": 1, "retried": 2}
 STATS = Scenario(
@@ -96,17 +96,17 @@ STATS = Scenario(
     works={"stat": STAT, "holder": HOLDER},
     build=_stat,
 )
-HANDLES = Scenario(
-    name="lockref-handle",
+LOCKERS = Scenario(
+    name="lockref-lockers",
     variants=_VARIANTS,
     phases={"start": 1 * MS, "run": 3 * MS},
     counters=_COUNTERS,
     works={
-        "handle": Work(800, Parameter("assumed", _VISITS, 200, 2400)),
+        "stat": STAT,
         "holder": HOLDER,
         "explicit": Work(2 / 3, Parameter("cited", _LOCKS, 0.02, 0.9), "of 1"),
     },
-    build=_handle,
+    build=_stat_or_lock,
 )
 _CALLS = "six system calls, two of which look a name up, each as long as a stat or somewhat longer"
 OPENS = Scenario(
@@ -170,7 +170,7 @@ class Crossover:
     ratios: Mapping[tuple[float, int], float]
 
     def ratio(self, part: float, cpus: int) -> float:
-        """Throughput with waiting over that without, where `part` of visits just take the lock."""
+        """Throughput with waiting over that without, where `part` of all just take the lock."""
         return self.ratios[part, cpus]
 
     def sizes(self, part: float, *, above: float) -> list[int]:
@@ -189,7 +189,7 @@ class Crossover:
         seen.append(Mark("robot", tested.cpus, *tested.ratio("after", "before")))
         lines: dict[str, dict[float, list[float]]] = {}
         for (part, n), factor in self.ratios.items():
-            lines.setdefault(f"{100 * part:.0f} % of visits lock", {})[n] = [factor]
+            lines.setdefault(f"{100 * part:.0f} % of operations lock", {})[n] = [factor]
         return chart(
             title,
             lines,
@@ -207,7 +207,7 @@ def crossover(
     """Simulate the spin fix against the machine's size; takes seconds."""
 
     def rate(variant: str, n: int, part: float) -> float:
-        return HANDLES.run(variant, machine, n, work={"explicit": part})["run"].ops_per_s
+        return LOCKERS.run(variant, machine, n, work={"explicit": part})["run"].ops_per_s
 
     found = {
         (p, n): rate("after", n, p) / rate("before", n, p) for p in parts for n in sorted(cpus)
@@ -264,7 +264,7 @@ _HOST = Host(
 )
 STUDY = Study(
     host=_HOST,
-    workloads=(STATS, HANDLES, OPENS),
+    workloads=(STATS, LOCKERS, OPENS),
     sweep=Sweep(
         STATS,
         "1x24-spr",
@@ -312,7 +312,7 @@ STUDY = Study(
             userspace=(RunProbe(_WAITING, ratio("phases", "after", "perturbed", _PERTURBED)),),
             kernel=_QUEUES,
             timed=timed.compared(*robot.LOOP, 24, file="time-handle"),
-            note="What waiting is worth depends on how many visits take the lock for its own sake; "
+            note="What waiting is worth depends on how many take the lock for its own sake; "
             "the chapter shows both sides of the crossover.",
         ),
         "spin-192-workers": Evidence(
