@@ -64,7 +64,7 @@ def test_the_moving_picture_is_the_record(root: Path, monkeypatch: pytest.Monkey
     assert text.count("M") > 2 * seen.cpus
     # an operation of one CPU after the fix, at the pace of the round
     one = float(re.findall(r"animation-duration:([\d.]+)s", text)[0])
-    slowed = float(re.findall(r"--round:([\d.]+)s", text)[0]) / (before / seen.before)
+    slowed = float(re.findall(r"--round:([\d.]+)s", text)[0]) / (seen.cpus / each / seen.before)
     assert one == pytest.approx(slowed * seen.cpus / seen.after, rel=0.02)
 
 

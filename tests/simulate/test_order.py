@@ -302,10 +302,10 @@ def access_ns(cpu: int, holders: tuple[int, ...], *, write: bool) -> float:
 def test_a_copy_in_the_core_s_other_thread_is_nearest() -> None:
     """A reader takes the nearest copy, and a write is done when the farthest copy is gone."""
     costs = SMT.costs
-    assert access_ns(0, (40, 1, 20), write=False) == costs.core
+    assert access_ns(0, (40, 1, 20), write=False) == costs.read_hit, "it is in this core"
     assert access_ns(0, (1, 20, 60), write=False) == costs.near
     assert access_ns(0, (20, 60), write=False) == costs.far
-    assert access_ns(0, (40,), write=True) == costs.core
+    assert access_ns(0, (40,), write=True) == costs.read_hit, "it never left this core"
     assert access_ns(0, (40, 1), write=True) == costs.near
     assert access_ns(0, (40, 20), write=True) == costs.far
 

@@ -60,10 +60,13 @@ from contended.simulate.lines import (
     ints,
     neighbours,
     others,
+    owned_beside,
     random_bits,
     scaled,
     set_key,
     sets,
+    share,
+    take_over,
 )
 from contended.simulate.turns import draw, enqueue, leave, reader_beside, shuffle, take
 
@@ -246,10 +249,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                         if overtakes != CHANCE:
                             shuffle(at, asked, lines, queues, n, state)
                     elif owner >= 0:
-                        bits[at + (owner >> U6)] |= ONE << (np.uint64(owner) & U63)
-                        bits[at + (c >> U6)] |= bit
-                        lines[at + SHARERS] = 2
-                        lines[at + OWNER] = -1
+                        share(at, owner, c, lines, bits)
                     else:
                         lines[at + OWNER] = c
                     lines[at + BUSY] = -1
@@ -270,8 +270,12 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                     cpu[me + ASKED] = t
                     cpu[me + PC] = pc
                     # What its core has it need not wait for, whoever does.
-                    here = lines[at + OWNER] < 0 and not wants and not lost
+                    gone = lost and cpu[8 * lines[at + BUSY] + WANT] == 1
+                    here = not wants and not gone and stage != AGAIN
                     here = here and brought(at, c, world) < NEVER
+                    if wants and take_over(at, c, t, world, row):
+                        parked = True
+                        break
                     if not here and (lines[at + BUSY] >= 0 or lines[at + LAST] >= 0):
                         set_key(tree, leaves, c, NEVER)
                         enqueue(at, c, lines, cpu, overtakes, queues, waiting, n)
@@ -340,6 +344,10 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                         pc = w >> 8
                     elif lines[at + OWNER] == c or (bits[at + (c >> U6)] & bit) != 0:
                         watch = True
+                    elif lines[at + BUSY] < 0 and owned_beside(at, c, lines, place):
+                        # from now on it is shared, so that a write is noticed
+                        share(at, lines[at + OWNER], c, lines, bits)
+                        watch = True
                     else:
                         stage = AGAIN  # it was taken away as soon as it had come
             cpu[me + PC] = pc
@@ -354,7 +362,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                 set_key(tree, leaves, c, key)
 
             if came:
-                kept = (bits[at + (c >> U6)] & bit) != 0
+                kept = lines[at + OWNER] == c or (bits[at + (c >> U6)] & bit) != 0
                 if kept and (lines[at + BUSY] < 0 or begun < lines[at + DEPART]):
                     b = reader_beside(at, c, cpu, place)
                     if b != c:

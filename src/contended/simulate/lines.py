@@ -202,10 +202,28 @@ def _distances(bits: Any, near: Any, size: Any, at: Any, c: Any, words: Any) -> 
 
 
 @njit
+def share(at: Any, owner: Any, c: Any, lines: Any, bits: Any) -> None:
+    """The owner of a line has only a copy of it from now on, and so has c."""
+    for a in (owner, c):
+        bits[at + (a >> U6)] |= ONE << (np.uint64(a) & U63)
+    lines[at + SHARERS] = 2
+    lines[at + OWNER] = -1
+
+
+@njit
+def owned_beside(at: Any, c: Any, lines: Any, place: Any) -> Any:
+    """Whether a thread of its core owns the line."""
+    owner = lines[at + OWNER]
+    return owner >= 0 and place[8 * owner] == place[8 * c]
+
+
+@njit
 def brought(at: Any, c: Any, world: Any) -> Any:
-    """When the core's other thread has brought a copy of a line that several read; or never."""
-    _, bits, _, _, cpu, place, _, tree, leaves, _, _ = world
+    """Since when the core's other thread has a line, so that c may read it, or will; or never."""
+    lines, bits, _, _, cpu, place, _, tree, leaves, _, _ = world
     when = NEVER
+    if lines[at + OWNER] >= 0:
+        return np.int64(0) if owned_beside(at, c, lines, place) else NEVER
     b = place[8 * c + TWIN]
     while b != c:
         if bits[at + (b >> U6)] >> (np.uint64(b) & U63) & ONE:
@@ -223,12 +241,22 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
     owner = lines[at + OWNER]
     copies = lines[at + SHARERS]
     wants = cpu[8 * c + WANT] != 0
-    since = NEVER if wants or owner >= 0 else brought(at, c, world)
-    if since < NEVER:  # a core has one cache: no turn of its own, and no waiting for the others'
+    bit = ONE << (np.uint64(c) & U63)
+    mine = bits[at + (c >> U6)] & bit
+    since = NEVER if wants else brought(at, c, world)
+    if since < NEVER:  # a core has one cache: it asks nobody, and waits for nobody's turn
         start = max(t, since)
     cpu[8 * c + STAGE] = COMING
     cpu[8 * c + LINE] = at
     counts[row + WAIT] += start - cpu[8 * c + ASKED]
+    # A write that comes later must find and invalidate this copy, even on its way.
+    if owner < 0 and copies > 0 and not wants and not mine:
+        bits[at + (c >> U6)] |= bit
+        lines[at + SHARERS] = copies + 1
+    if since < NEVER:
+        key = ((start + cost[READ_HIT]) << 9) | c
+        lower_key(tree, leaves, c, key)
+        return key
     alone = True
     if owner >= 0:
         kind = between(place, c, owner)
@@ -239,8 +267,6 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
         moved = FILLS
     else:
         nearest, farthest = _distances(bits, near, size, at, c, words)
-        bit = ONE << (np.uint64(c) & U63)
-        mine = bits[at + (c >> U6)] & bit
         if wants:
             latency = cost[farthest]
             others = copies
@@ -254,12 +280,7 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
             alone = False
             latency = cost[nearest]
             moved = BY_CORE + nearest
-            # A write that comes later must find and invalidate this copy, even on its way.
-            if not mine:
-                bits[at + (c >> U6)] |= bit
-                lines[at + SHARERS] = copies + 1
-            if since == NEVER:
-                lines[at + FREE] = start + cost[SHARE]
+            lines[at + FREE] = start + cost[SHARE]
     counts[row + moved] += 1
     if at == 0 and moved != FILLS and moved != BY_CORE:
         counts[row + FIRST] += 1
@@ -271,6 +292,26 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
     key = ((start + latency) << 9) | c
     lower_key(tree, leaves, c, key)
     return key
+
+
+@njit
+def take_over(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
+    """Whether c changes a line now that its core's other thread has, and that leaves for another.
+
+    A thread of the core can, as the owner can, until the request for the line has come.
+    """
+    lines, _, _, _, cpu, place, cost, tree, leaves, _, counts = world
+    next_owner, when = lines[at + BUSY], t + cost[CORE]
+    if next_owner < 0 or t >= lines[at + DEPART] or when >= tree[leaves + next_owner] >> 9:
+        return False
+    if not owned_beside(at, c, lines, place):
+        return False
+    lines[at + OWNER] = c
+    cpu[8 * c + STAGE] = COMING
+    cpu[8 * c + LINE] = at
+    counts[row + BY_CORE] += 1
+    set_key(tree, leaves, c, (when << 9) | c)
+    return True
 
 
 @njit

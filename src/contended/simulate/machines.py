@@ -105,8 +105,8 @@ _FAR = f"{_NEAR}: the mean of both ways, since a line that crosses comes back"
 _AS_MUCH = f"{_LATENCY} has one machine; others may be as far from it as among Cascade Lake's"
 _IN_TURN = (
     "mckenney2024temporal: stores among readers take from 0.7 to 1.7 times as long with it as was "
-    "measured, and with 80 ns from 1.6 to 3.4; where a core's other thread is served first, from "
-    "0.5 to 1.0, and from 1.0 to 1.9"
+    "measured, and with 80 ns from 1.6 to 3.6; where a core's other thread is served first, from "
+    "0.5 to 1.1, and from 1.0 to 2.0"
 )
 _OVERLAP = (
     "acknowledgements overlap; mckenney2024temporal: nine in ten of a socket's 39 readers lose "
