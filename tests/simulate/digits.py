@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from contended import cases, register, stats
-from contended.cases.lockref_degrade import STATS
+from contended.cases.lockref_degrade import LOCKERS
 from contended.cases.umount_grace_period import UMOUNTS
 from contended.simulate import grace, locks, machines
 from contended.simulate.caches import Preemption, Topology, simulate
@@ -43,7 +43,7 @@ def compiled() -> Iterator[Sample]:
     away = Preemption(every_ns=20_000, for_ns=5_000)
     yield "engine nearest, preempted", engine(UNIFORM, policy="nearest", preemption=away)
     for lock in locks.KINDS:
-        seen = STATS.run("before", "2x16-smt", 40, seed=3, lock=lock, length=0.2)
+        seen = LOCKERS.run("before", "2x16-smt", 40, seed=3, lock=lock, length=0.2)
         yield f"lock {lock}", [[phase.ns, *phase.counts.values()] for phase in seen.values()]
     for scenario, workload in cases.workloads().items():
         if workload is UMOUNTS:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from simulated import NOTHING, PRIMES, adding, flat, repeat, serving, sockets
 
-from contended.simulate.caches import simulate
+from contended.simulate.caches import POLICIES, Policy, simulate
 from contended.simulate.locks import KINDS, Kind, Lock
-from contended.simulate.program import EXPONENTIAL, Memory, Program
+from contended.simulate.program import EXPONENTIAL, UNIFORM, Memory, Program
 
 
 def machine_repairman(n: int, think: float, service: float) -> float:
@@ -117,15 +117,27 @@ def test_open_arrivals_are_an_m_m_1(load: float) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("cpus", [1, 2, 7, 65, 300])
-def test_locks_let_one_in_at_a_time_and_lose_nothing(kind: Kind, cpus: int) -> None:
-    """Under the lock a word is read, left alone for a while and written back: all must add up."""
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("cpus", "threads"), [(1, 1), (2, 1), (2, 2), (7, 1), (7, 2), (9, 3), (65, 2), (300, 1)]
+)
+def test_locks_let_one_in_at_a_time_and_lose_nothing(
+    kind: Kind, policy: Policy, cpus: int, threads: int
+) -> None:
+    """Under the lock a word is read, left alone for a while and written back: all must add up.
+
+    Besides, the lock's line is read by those who do not want it yet.
+    """
     turns, memory, p = 5, Memory(cpus), Program()
-    lock = Lock(kind, memory, memory.word())
+    word = memory.word()
+    lock = Lock(kind, memory, word)
     total = memory.word()
     p.label("go")
     p.alu("set", 4, number=turns)
     p.label("again")
+    p.think(40, UNIFORM)
+    p.read(word)
+    p.think(40, UNIFORM)
     lock.acquire(p)
     p.read(total, to=0)
     p.think(40)
@@ -143,14 +155,16 @@ def test_locks_let_one_in_at_a_time_and_lose_nothing(kind: Kind, cpus: int) -> N
     p.label("end")
     p.think(1_000_000_000)
     p.jump("end")
+    core = tuple(n // threads for n in range(cpus))
     (seen,) = simulate(
         p,
         memory,
-        sockets(cpus, 20),
-        PRIMES,
+        sockets(cpus, 20)._replace(core=core),
+        replace(PRIMES, core=5, request=0.4),
         start=["go"] * cpus,
         phases_ns=[200_000_000],
         counters={"in": 0, "sum": 1},
+        policy=policy,
     )
     assert seen.counts["ops"] == seen.counts["in"] == turns * cpus
     assert seen.counts["sum"] == turns * cpus

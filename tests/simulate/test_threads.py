@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A core's threads have one cache: what one of them has is there for the other to read."""
+"""A core's threads have one cache: what one has the other reads, and changes until it leaves."""
 
 from __future__ import annotations
 
@@ -189,3 +189,56 @@ def test_what_it_has_changed_is_then_its_own(policy: Policy) -> None:
     mine = 5_000 + CORE + 10 + HIT
     for cpu, ns in ((1, mine), (0, 5_030 + CORE)):
         assert played((0, 0, 1), does, until=(cpu,), policy=policy, request=1.0).ns == ns
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_owner_who_looks_hears_of_the_other_thread_s_write(policy: Policy) -> None:
+    """Also if the line is on its way to a reader, whose coming would wake nobody."""
+    memory, p = Memory(3), Program()
+    word = memory.word()
+    p.label("holds")
+    p.alu("set", 1, number=1)
+    p.swap(word, 1)
+    p.think(5_000)
+    p.alu("set", 1)
+    p.write(word, 1)
+    p.halt()
+    p.label("waits")
+    p.think(100)
+    p.alu("set", 1, number=1)
+    p.swap(word, 1)
+    p.spin(word, "==")
+    p.done()
+    p.halt()
+    p.label("reads")
+    p.think(4_500)
+    p.read(word)
+    p.halt()
+    start, where = ["holds", "waits", "reads"], Topology((0, 0, 1), (0,) * 3, (0,) * 3)
+    (seen,) = simulate(
+        p,
+        memory,
+        where,
+        replace(COSTS, request=1.0),
+        start=start,
+        phases_ns=[1e6],
+        max_ops=1,
+        policy=policy,
+    )
+    assert seen.ns == 5_500 + NEAR + HIT
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_while_a_thread_is_about_to_change_a_copy_the_other_reads_it(policy: Policy) -> None:
+    does = {0: WRITES, 1: reads(3_000), 2: ((5_000, "read"), (1_000, "write 1")), 3: reads(7_100)}
+    seen = played((0, 1, 2, 2), does, until=(3,), policy=policy, request=1.0)
+    assert seen.ns == 7_100 + HIT
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_all_threads_that_wait_read_what_one_has_changed(policy: Policy) -> None:
+    """Together or one after the other, before it leaves for who has asked in between."""
+    does = {0: WRITES, 1: ((5_000, "write 1"),), 2: reads(5_100), 3: reads(5_200)}
+    does[4] = ((5_050, "write 1"),)
+    seen = played((0, 1, 1, 1, 2), does, until=(2, 3), policy=policy, request=1.0)
+    assert 5_000 + NEAR + HIT <= seen.ns <= 5_000 + NEAR + 2 * HIT

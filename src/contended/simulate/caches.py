@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """CPUs that share cache lines, simulated event by event: deterministic, and compiled by numba.
 
-A line is modified in one cache, shared by several, or in none; it serves one request at a time, and
-the next is any of those who wait, by chance: a request that finds its line on the way is repeated,
-and nobody remembers who was first. A way is what a ping-pong measures, from access to access: the
-access at its end is in it, and costs nothing more. No cache is ever full, memory is sequentially
+A core's threads have one cache. A line is modified in one cache, shared by several, or in none; it
+serves one request at a time, and the next is any of those who wait, by chance: a request that finds
+its line on the way is repeated, and nobody remembers who was first. A way is what a ping-pong
+measures, from access to access: the access at its end is in it, and costs nothing more. No cache is
+ever full, memory is sequentially
 consistent, and the way between two CPUs has a length but no width. It is fast since a CPU that
 waits has no event, others go on until somebody else is due, and the event queue is a tournament:
 its update is a comparison a level, and no branch.
@@ -41,12 +42,12 @@ class Costs:
     read_hit: float = 1.0  # a read, or a plain store, of a line that the CPU has
     rmw_hit: float = 6.0  # an atomic read-modify-write of a line that the CPU has to itself
     pause: float = 40.0  # between two looks of a spin loop
-    core: float = 8.0  # a line from the other hardware thread of the same core
+    core: float = 8.0  # to change what the same core's other hardware thread has; to read is a hit
     near: float = 50.0  # from a core of the same group, which shares a last-level cache
     cross: float = 50.0  # from another group of the socket; `near` where a socket is one group
     far: float = 120.0  # from another socket
     fill: float = 80.0  # from no cache
-    share: float = 10.0  # how long one more reader, who waits for no whole transfer, keeps a line
+    share: float = 10.0  # how long one more core, which waits for no whole transfer, keeps a line
     invalidate: float = 0.0  # added to a write for each copy that it has to invalidate
     request: float = 0.2  # that its owner may go on using the line
 

@@ -270,12 +270,12 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                     cpu[me + ASKED] = t
                     cpu[me + PC] = pc
                     # What its core has it need not wait for, whoever does.
+                    if wants and take_over(at, c, t, world, watchers, row):
+                        parked = True
+                        break
                     gone = lost and cpu[8 * lines[at + BUSY] + WANT] == 1
                     here = not wants and not gone and stage != AGAIN
                     here = here and brought(at, c, world) < NEVER
-                    if wants and take_over(at, c, t, world, row):
-                        parked = True
-                        break
                     if not here and (lines[at + BUSY] >= 0 or lines[at + LAST] >= 0):
                         set_key(tree, leaves, c, NEVER)
                         enqueue(at, c, lines, cpu, overtakes, queues, waiting, n)
@@ -362,7 +362,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                 set_key(tree, leaves, c, key)
 
             if came:
-                kept = lines[at + OWNER] == c or (bits[at + (c >> U6)] & bit) != 0
+                kept = owned_beside(at, c, lines, place) or (bits[at + (c >> U6)] & bit) != 0
                 if kept and (lines[at + BUSY] < 0 or begun < lines[at + DEPART]):
                     b = reader_beside(at, c, cpu, place)
                     if b != c:
@@ -370,9 +370,9 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                         bound = min(bound, begin(at, b, begun, world, row))
                 while lines[at + LAST] >= 0 and lines[at + BUSY] < 0:
                     if overtakes == CHANCE:
-                        b = draw(at, waiting, world, state)
+                        b = draw(at, queues, waiting, world, state)
                     else:
-                        b = take(at, lines, place, cost, overtakes, queues, n, state)
+                        b = take(at, lines, place, cost, overtakes, queues, waiting, n, state)
                     key = begin(at, b, begun, world, row)
                     bound = min(bound, key)
             if watch:

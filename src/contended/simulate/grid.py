@@ -59,7 +59,7 @@ def _empty(sweep: Sweep) -> Grid:
 
 
 def record(sweep: Sweep, progress: Callable[[int, int], None] = lambda *_: None) -> Grid:
-    """Simulate all that a sweep's knobs can show; takes up to three minutes."""
+    """Simulate all that a sweep's knobs can show; takes up to six minutes."""
     grid = _empty(sweep)
     planned = len(grid.values) * len(grid.amounts)
     for place in grid.values:

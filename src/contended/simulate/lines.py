@@ -14,7 +14,7 @@ OWNER, BUSY, DEPART, FREE, LAST, OVERTAKEN, SHARERS, HOME = range(8)
 # Columns of a CPU.
 PC, STAGE, WANT, SINCE, LEFT, ASKED, PREEMPT, LINE = range(8)
 # Where a CPU is: a core, a group, a socket, and who is next in its core, itself in the end.
-TWIN = 3
+NEXT = 3
 # What a CPU is doing: running, waiting in a line's queue, about to get its line, watching a word
 # that it has, or about to look again at one that it no longer has.
 RUN, QUEUED, COMING, WATCHING, AGAIN = range(5)
@@ -169,7 +169,7 @@ def neighbours(bits: Any, near: Any, place: Any, n: Any, words: Any) -> None:
     for k in range(words):
         bits[near + 24 * n + k] = ~NONE
     for a in range(n):
-        place[8 * a + TWIN] = a
+        place[8 * a + NEXT] = a
         for i in range(n):
             b = (a + n - i) % n
             bit = ONE << (np.uint64(b) & U63)
@@ -177,7 +177,7 @@ def neighbours(bits: Any, near: Any, place: Any, n: Any, words: Any) -> None:
                 if place[8 * a + k] == place[8 * b + k]:
                     bits[near + 8 * (k * n + a) + (b >> 6)] |= bit
             if place[8 * a] == place[8 * b]:
-                place[8 * a + TWIN] = b
+                place[8 * a + NEXT] = b
 
 
 @njit
@@ -224,12 +224,13 @@ def brought(at: Any, c: Any, world: Any) -> Any:
     when = NEVER
     if lines[at + OWNER] >= 0:
         return np.int64(0) if owned_beside(at, c, lines, place) else NEVER
-    b = place[8 * c + TWIN]
+    b = place[8 * c + NEXT]
     while b != c:
         if bits[at + (b >> U6)] >> (np.uint64(b) & U63) & ONE:
             coming = cpu[8 * b + STAGE] == COMING and cpu[8 * b + LINE] == at
+            coming = coming and cpu[8 * b + WANT] == 0  # who is to change it has a copy now
             when = min(when, tree[leaves + b] >> 9 if coming else np.int64(0))
-        b = place[8 * b + TWIN]
+        b = place[8 * b + NEXT]
     return when
 
 
@@ -295,16 +296,19 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
 
 
 @njit
-def take_over(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
-    """Whether c changes a line now that its core's other thread has, and that leaves for another.
+def take_over(at: Any, c: Any, t: Any, world: Any, watchers: Any, row: Any) -> Any:
+    """Let c change a line that its core's other thread has, and that leaves; whether it can.
 
-    A thread of the core can, as the owner can, until the request for the line has come.
+    A thread of the core can, as the owner can, until the request for the line has come. An owner
+    who watches would lose the line unnoticed.
     """
     lines, _, _, _, cpu, place, cost, tree, leaves, _, counts = world
-    next_owner, when = lines[at + BUSY], t + cost[CORE]
+    owner, next_owner, when = lines[at + OWNER], lines[at + BUSY], t + cost[CORE]
     if next_owner < 0 or t >= lines[at + DEPART] or when >= tree[leaves + next_owner] >> 9:
         return False
     if not owned_beside(at, c, lines, place):
+        return False
+    if watchers[at + (owner >> U6)] >> (np.uint64(owner) & U63) & ONE:
         return False
     lines[at + OWNER] = c
     cpu[8 * c + STAGE] = COMING

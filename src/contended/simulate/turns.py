@@ -21,6 +21,7 @@ from contended.simulate.lines import (
     LAST,
     LINE,
     NEAR,
+    NEXT,
     NONE,
     ONE,
     OVERTAKEN,
@@ -28,7 +29,6 @@ from contended.simulate.lines import (
     QUEUED,
     REQUEST,
     STAGE,
-    TWIN,
     U2,
     U4,
     U6,
@@ -84,11 +84,11 @@ def leave(at: Any, c: Any, lines: Any, policy: Any, queues: Any, waiting: Any, s
 @njit
 def reader_beside(at: Any, c: Any, cpu: Any, place: Any) -> Any:
     """The core's other thread, if it waits to read the line, else c."""
-    b = place[8 * c + TWIN]
+    b = place[8 * c + NEXT]
     while b != c:
         if cpu[8 * b + STAGE] == QUEUED and cpu[8 * b + LINE] == at and cpu[8 * b + WANT] == 0:
             break
-        b = place[8 * b + TWIN]
+        b = place[8 * b + NEXT]
     return b
 
 
@@ -136,7 +136,7 @@ def _stays(at: Any, lines: Any, cost: Any) -> Any:
 
 
 @njit
-def draw(at: Any, waiting: Any, world: Any, state: Any) -> Any:
+def draw(at: Any, queues: Any, waiting: Any, world: Any, state: Any) -> Any:
     """The next to be served by chance, taken out of those who wait; they are in no order.
 
     The nearer to who had the line last the more likely, by the time that a way takes. It is by sets
@@ -172,7 +172,7 @@ def draw(at: Any, waiting: Any, world: Any, state: Any) -> Any:
     if wait > 1:
         n = one_of(state, size, wait)
     chosen = _nth(waiting, at, bits, here, but, n)
-    leave(at, chosen, lines, CHANCE, waiting, waiting, size)
+    leave(at, chosen, lines, CHANCE, queues, waiting, size)
     lines[at + OVERTAKEN] = lines[at + OVERTAKEN] + 1 if passed else 0
     return chosen
 
@@ -220,7 +220,15 @@ def _grouped(at: Any, lines: Any, place: Any, cost: Any, queues: Any, size: Any,
 
 @njit
 def take(
-    at: Any, lines: Any, place: Any, cost: Any, overtakes: Any, queues: Any, size: Any, state: Any
+    at: Any,
+    lines: Any,
+    place: Any,
+    cost: Any,
+    overtakes: Any,
+    queues: Any,
+    waiting: Any,
+    size: Any,
+    state: Any,
 ) -> Any:
     """The next to be served by the order of asking, taken out of those who wait: not by chance."""
     line = (at >> 3) * size
@@ -244,5 +252,5 @@ def take(
                 nearest, best, passed = kind, i, True
     lines[at + OVERTAKEN] = lines[at + OVERTAKEN] + 1 if passed else 0
     chosen = queues[line + best]
-    leave(at, chosen, lines, overtakes, queues, queues, size)
+    leave(at, chosen, lines, overtakes, queues, waiting, size)
     return chosen
