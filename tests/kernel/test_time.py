@@ -131,8 +131,9 @@ def test_a_holder_goes_on_until_the_request_has_come(kernel: Kernel) -> None:
 def test_the_simulator_makes_the_same_of_the_same_program(kernel: Kernel) -> None:
     """Increments of one line's words; there it may go between load and store."""
     alone = timed(kernel, "c2c-validate", 2, kind="padded", ops="4000")
-    for sockets, cpus, near in ((1, 2, 0.1), (1, 8, 0.1), (2, 2, 0.4), (2, 8, 0.2)):
-        box = replace(BOX, sockets=sockets, cores=cpus // sockets, threads=1)
+    shapes = ((1, 2, 1, 0.1), (1, 8, 1, 0.1), (2, 2, 1, 0.4), (2, 8, 1, 0.2), (1, 8, 2, 0.25))
+    for sockets, cpus, threads, near in shapes:
+        box = replace(BOX, sockets=sockets, cores=cpus // sockets // threads, threads=threads)
         memory, program = Memory(cpus), Program()
         word = memory.word()
         program.label("go")
@@ -146,7 +147,7 @@ def test_the_simulator_makes_the_same_of_the_same_program(kernel: Kernel) -> Non
         place, start = box.topology(cpus), ["go"] * cpus
         (told,) = simulate(program, memory, place, costs, start=start, phases_ns=[200_000.0])
         found = timed(kernel, "c2c-validate", cpus, box=box, kind="unpadded", ops="3000")
-        assert 1e9 / found.per_second == pytest.approx(told.ns_per_op, rel=near), (sockets, cpus)
+        assert 1e9 / found.per_second == pytest.approx(told.ns_per_op, rel=near), (cpus, threads)
 
 
 @pytest.mark.check

@@ -93,6 +93,8 @@ def test_a_core_s_other_thread_is_met_more_often_than_anybody_else() -> None:
     found = crowd(p, memory, 8, 1, names, near=41.0, cross=41.0, core=4.0)
     other, own, twin = (found.counts[name] for name in names)
     assert 1.1 < twin / (other / 14) < 2.5
+    page = (tree.home() / "docs" / "simulators.md").read_text()
+    assert f"as any other's there, and {twin / (other / 14):.1f} times here" in page
     assert own < other / 14
 
 

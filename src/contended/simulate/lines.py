@@ -182,9 +182,8 @@ def neighbours(bits: Any, near: Any, place: Any, n: Any, words: Any) -> None:
 
 @njit
 def _distances(bits: Any, near: Any, size: Any, at: Any, c: Any, words: Any) -> Any:
-    # to the nearest copy and to the farthest that other CPUs have
+    # to the nearest copy of another core and to the farthest that other CPUs have
     core, group, socket = near + 8 * c, near + 8 * (size + c), near + 8 * (2 * size + c)
-    twin = NONE
     inside = NONE
     beside = NONE
     away = NONE
@@ -192,13 +191,12 @@ def _distances(bits: Any, near: Any, size: Any, at: Any, c: Any, words: Any) -> 
         these = bits[at + k]
         if k == c >> U6:
             these &= ~(ONE << (np.uint64(c) & U63))
-        twin |= these & bits[core + k]
         inside |= these & bits[group + k] & ~bits[core + k]
         beside |= these & bits[socket + k] & ~bits[group + k]
         away |= these & ~bits[socket + k]
     near = NEAR if inside != NONE else CROSS if beside != NONE else FAR
     far = CROSS if beside != NONE else NEAR if inside != NONE else CORE
-    return CORE if twin != NONE else near, FAR if away != NONE else far
+    return near, FAR if away != NONE else far
 
 
 @njit
