@@ -77,25 +77,26 @@ static void absolute_link(void)
 	EXPECT(inode_of("dl/..") == inode_of(WORK));
 }
 
+/*
+ * A walk without locks that meets a mount or a rename, anybody's anywhere,
+ * starts anew, and the links that it has followed stay counted, of 40 that are
+ * allowed. So these are few enough for three walks, the most that there are.
+ */
 static void nested_links(void)
 {
 	make_dir("d");
 	write_file("d/f", "text");
 	OK(symlink(WORK "/d", "l0"));
 	/* Absolute and relative by turns, each within the one before. */
-	for (int i = 1; i < 20; i++)
+	for (int i = 1; i < 12; i++)
 		OK(symlink(i % 2 ? text("l%d", i - 1) : text(WORK "/l%d", i - 1),
 			   text("l%d", i)));
-	expect_content("l19/f", "text");
-	OK(symlink("l19/../d/f", "end"));
+	expect_content("l11/f", "text");
+	OK(symlink("l11/../d/f", "end"));
 	expect_content("end", "text");
 }
 
-/*
- * A walk without locks that meets a mount or a rename, anybody's anywhere,
- * starts anew, and the links that it has followed stay counted. So with as many
- * links as are allowed it may fail, but not each time.
- */
+/* With as many links as are allowed a walk that starts anew fails; not each does. */
 static int open_longest(void)
 {
 	int fd = -1;
