@@ -36,6 +36,14 @@ def flat(cpus: int) -> Topology:
     return Topology(tuple(range(cpus)), (0,) * cpus, (0,) * cpus)
 
 
+def threads(cpus: int, each: int, sockets: int = 1) -> Topology:
+    """Sockets of as many cores of `each` threads, in Linux's order: first one thread of each."""
+    cores = cpus // each
+    core = tuple(n % cores for n in range(cpus))
+    place = tuple(c * sockets // cores for c in core)
+    return Topology(core, place, place)
+
+
 def sockets(cpus: int, each: int) -> Topology:
     """Sockets of so many single-threaded cores."""
     place = tuple(n // each for n in range(cpus))
@@ -89,84 +97,138 @@ def serving(think: float, hold: float, kind: int = EXPONENTIAL) -> Callable[...,
 
 
 @dataclass
+class Asked:
+    """A request that waits in the oracle's line."""
+
+    cpu: int
+    write: bool
+    granted: simpy.Event
+
+
+@dataclass
 class Line:
-    """The oracle's line: written anew from the rules, with SimPy's processes."""
+    """The oracle's line: written anew from the rules, with SimPy's processes.
+
+    Nobody watches it while the threads of a core share a cache: of that it knows nothing.
+    """
 
     env: simpy.Environment
     topology: Topology
     costs: Costs
     owner: int = -1
-    sharers: set[int] = field(default_factory=set)
-    waiting: list[tuple[int, bool, simpy.Event]] = field(default_factory=list)
-    moving: bool = False
+    sharers: dict[int, float] = field(default_factory=dict)  # since when each has its copy
+    waiting: list[Asked] = field(default_factory=list)
+    moving: Asked | None = None
     leaves: float = 0.0
+    comes: float = 0.0
     free: float = 0.0
     transfers: int = 0
-    watching: list[simpy.Event] = field(default_factory=list)
+    last: tuple[float, int] = (-1.0, -1)  # when who asked last, or had it come
+    tied: bool = False  # whether two did at once: who is first is then not ruled
 
-    def _far(self, a: int, b: int) -> float:
+    def _way(self, a: int, b: int) -> float:
+        if self._beside(a, b):
+            return self.costs.core
         same = self.topology.socket[a] == self.topology.socket[b]
         return self.costs.near if same else self.costs.far
 
-    def _has(self, cpu: int, write: bool) -> bool:
-        gone = self.moving and self.env.now >= self.leaves
+    def _beside(self, a: int, b: int) -> bool:
+        return self.topology.core[a] == self.topology.core[b]
+
+    def has(self, cpu: int, write: bool) -> bool:
+        """Whether the CPU need not ask for the line."""
+        gone = self.moving is not None and self.env.now >= self.leaves
         if write:
             return self.owner == cpu and not gone
-        return (self.owner == cpu or cpu in self.sharers) and not (gone and self._writer)
+        return (self.owner == cpu or cpu in self.sharers) and not (gone and self._is_written())
 
-    _writer: bool = False
+    def _is_written(self) -> bool:
+        return self.moving is not None and self.moving.write
+
+    def _since(self, cpu: int) -> float | None:
+        """Since when, or from when on, its core has what the CPU may read; None if it has not."""
+        if self.owner >= 0:
+            return 0.0 if self._beside(self.owner, cpu) else None
+        copies = (at for other, at in self.sharers.items() if self._beside(other, cpu))
+        return min(copies, default=None)
+
+    def _note(self, cpu: int) -> None:
+        self.tied = self.tied or (self.last[0] == self.env.now and self.last[1] != cpu)
+        self.last = self.env.now, cpu
 
     def get(self, cpu: int, write: bool) -> Generator[simpy.Event, Any, bool]:
         """Wait until the CPU has the line; True if it had to wait."""
-        if self._has(cpu, write):
+        now = self.env.now
+        self._note(cpu)
+        if self.has(cpu, write):
             return False
-        granted = self.env.event()
-        self.waiting.append((cpu, write, granted))
-        if not self.moving and len(self.waiting) == 1:
-            self._serve(self.env.now)
-        yield granted
+        if write and self.owner >= 0 and self._beside(self.owner, cpu) and self.moving:
+            there = now + self.costs.core
+            if now < self.leaves and there < self.comes:
+                self.owner = cpu
+                self.transfers += 1
+                yield self.env.timeout(self.costs.core)
+                return True
+        asked = Asked(cpu, write, self.env.event())
+        gone = now >= self.leaves and self._is_written()
+        if not write and not gone and self._since(cpu) is not None:
+            self._begin(asked, now)
+        else:
+            self.waiting.append(asked)
+            if not self.moving and len(self.waiting) == 1:
+                self._serve(now)
+        yield asked.granted
         return True
 
-    def done(self, begun: float) -> None:
+    def done(self, cpu: int, begun: float) -> None:
         """The CPU that the line came to has used it once: the next may begin."""
+        self._note(cpu)
         self.free = max(self.free, begun)
+        if self._since(cpu) is not None and not (self.moving and begun >= self.leaves):
+            readers = [a for a in self.waiting if not a.write and self._beside(a.cpu, cpu)]
+            if readers:  # of several the next by number, who then serves the one after
+                first = min(readers, key=lambda a: (a.cpu - cpu) % len(self.topology.core))
+                self.waiting.remove(first)
+                self._begin(first, begun)
         self._serve(begun)
 
     def _serve(self, now: float) -> None:
         while self.waiting and not self.moving:
-            cpu, write, granted = self.waiting.pop(0)
-            start = max(now, self.free)
-            alone = True
-            if self.owner >= 0:
-                latency = self._far(cpu, self.owner)
-                self.transfers += 1
-            elif not self.sharers:
-                latency = self.costs.fill
-            else:
-                ways = [self._far(cpu, other) for other in self.sharers]
-                latency = max(ways) if write else min(ways)
-                self.transfers += 1
-                alone = write
-                if not write:
-                    self.sharers.add(cpu)
-                    self.free = start + self.costs.share
-            if alone:
-                self.moving, self._writer = True, write
-                self.leaves = start + latency * self.costs.request
-            self.env.process(self._come(cpu, write, alone, start + latency, granted))
+            self._begin(self.waiting.pop(0), now)
 
-    def _come(
-        self, cpu: int, write: bool, alone: bool, at: float, granted: simpy.Event
-    ) -> Generator[simpy.Event, Any, None]:
+    def _begin(self, asked: Asked, now: float) -> None:
+        cpu, start, alone = asked.cpu, max(now, self.free), False
+        since = None if asked.write else self._since(cpu)
+        if since is not None:
+            start, latency = max(now, since), self.costs.read_hit
+        elif self.owner >= 0:
+            latency, alone = self._way(cpu, self.owner), True
+            self.transfers += 1
+        elif not self.sharers:
+            latency, alone = self.costs.fill, True
+        else:
+            ways = [self._way(cpu, other) for other in self.sharers if other != cpu]
+            latency, alone = max(ways) if asked.write else min(ways), asked.write
+            self.transfers += 1
+            if not alone:
+                self.free = start + self.costs.share
+        if self.owner < 0 and self.sharers and not asked.write:
+            self.sharers[cpu] = min(self.sharers.get(cpu, start + latency), start + latency)
+        if alone:
+            self.moving, self.comes = asked, start + latency
+            self.leaves = start + latency * self.costs.request
+        self.env.process(self._come(asked, alone, start + latency))
+
+    def _come(self, asked: Asked, alone: bool, at: float) -> Generator[simpy.Event, Any, None]:
         yield self.env.timeout(at - self.env.now)
         if alone:
-            if write:
+            if asked.write:
                 self.sharers.clear()
-                self.owner = cpu
+                self.owner = asked.cpu
             elif self.owner >= 0:
-                self.sharers = {self.owner, cpu}
+                self.sharers = {self.owner: 0.0, asked.cpu: 0.0}
                 self.owner = -1
             else:
-                self.owner = cpu
-            self.moving = False
-        granted.succeed()
+                self.owner = asked.cpu
+            self.moving = None
+        asked.granted.succeed()
