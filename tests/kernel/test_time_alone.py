@@ -89,7 +89,7 @@ def cells() -> dict[str, list[tuple[float, float]]]:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return (tree.home() / "docs" / "virtual-time.md").read_text(encoding="utf-8")
+    return (tree.home() / "docs" / "misses.md").read_text(encoding="utf-8")
 
 
 def test_the_tables(page: str, cells: dict[str, list[tuple[float, float]]]) -> None:

@@ -15,7 +15,7 @@ from contended.kernel import times
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return (tree.home() / "docs" / "virtual-time.md").read_text()
+    return (tree.home() / "docs" / "misses.md").read_text()
 
 
 def part(boot: timed.Region, place: str) -> float:

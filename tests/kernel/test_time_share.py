@@ -19,7 +19,7 @@ Multiples = tuple[tuple[float, ...], ...]
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return (tree.home() / "docs" / "virtual-time.md").read_text()
+    return (tree.home() / "docs" / "misses.md").read_text()
 
 
 @pytest.fixture(scope="module")

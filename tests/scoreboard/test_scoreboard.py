@@ -83,6 +83,18 @@ def test_reasons_lead_to_sections_that_there_are(entries: tuple[Entry, ...], roo
         assert entry.section in ids, (entry.notebook, entry.section)
 
 
+def test_the_page_on_misses_has_each_figure_that_differs(
+    entries: tuple[Entry, ...], root: Path
+) -> None:
+    page = (root / "docs" / "misses.md").read_text()
+    before, _, after = page.partition("| figure |")
+    reasons = set(re.findall(r"^- \*\*(.+?)\*\*: ", before, flags=re.M))
+    table = re.findall(r"^\| `([a-z0-9-]+)` \| .+? \| (.+?) \|", after, flags=re.M)
+    differs = [e.figure for e in entries if any(row.verdict == "differs" for row in e.rows)]
+    assert [figure for figure, _ in table] == differs
+    assert {reason for _, reason in table} == reasons
+
+
 def test_every_reading_is_in_a_file_of_the_tree(entries: tuple[Entry, ...], root: Path) -> None:
     readings = [reading for e in entries for reading in (*e.userspace, *e.kernel)]
     assert readings

@@ -89,7 +89,7 @@ def test_who_looks_less_long_than_a_holder_stays_looks_in_vain_and_queues() -> N
     assert not after[1000].counts["slow"]
     assert 0.6 < after[700].ops_per_s / after[100].ops_per_s < 0.9
     assert after[1000].ops_per_s > 7 * after[100].ops_per_s
-    page = (tree.home() / "docs" / "virtual-time.md").read_text()
+    page = (tree.home() / "docs" / "misses.md").read_text()
     few, more = (f"{after[looks].ops_per_s / 1e6:.2f}" for looks in (100, 700))
     assert f"a hundred looks leave {few} M/s and seven hundred {more}, and a thousand" in page
 
