@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -131,14 +132,33 @@ def test_an_interrupted_grader_ends_at_once_and_in_order(toys: Path, tmp_path: P
 
 
 def _workers(parent: int) -> list[int]:
+    """Who grades for it; what it asks the sandbox before is another child."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            if int((place / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+            grades = b"contended.course.grade\0" in (place / "cmdline").read_bytes()
+            started = (place / "stat").read_text().rpartition(")")[2].split()
+            if grades and int(started[1]) == parent:
                 found.append(int(place.name))
         except OSError:
             continue
     return found
+
+
+def test_who_begins_while_all_others_are_ended_is_ended_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = subprocess.Popen
+
+    def starts(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = start(*command, **options)
+        grade._end_all(KeyboardInterrupt)
+        return process
+
+    monkeypatch.setattr(grade, "_broken_off", threading.Event())
+    monkeypatch.setattr(grade, "_GRADER", (sys.executable, "-c", "import time; time.sleep(90)"))
+    monkeypatch.setattr(subprocess, "Popen", starts)
+    assert "process failed: it ended with status -15" in grade.in_process("{}", 60).failed
 
 
 @pytest.mark.usefixtures("boxes")

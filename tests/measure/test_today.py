@@ -23,8 +23,13 @@ from contended.show import lesson
 KINDS = today._CALLS
 
 
-def mounts() -> list[str]:
+def everybody_s() -> list[str]:
     return Path("/proc/self/mountinfo").read_text().splitlines()
+
+
+def mounts() -> list[str]:
+    """Ours: other programs mount, too."""
+    return [line for line in everybody_s() if " contended " in line]
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +56,9 @@ def run_python(code: str, *wrap: str) -> subprocess.CompletedProcess[str]:
 
 @allowed
 def test_mountinfo_counts_mounts_and_reads() -> None:
-    before = mounts()
+    before, own = mounts(), {len(everybody_s())}
     got = today.mountinfo([100, 300], repeats=2, reads=2)
+    own.add(len(everybody_s()))
     small = today.mountinfo([300], repeats=1, reads=1, buffer=512)
     assert mounts() == before
     assert got.metric == "read_us"
@@ -67,7 +73,7 @@ def test_mountinfo_counts_mounts_and_reads() -> None:
         assert rows[0].counts["bytes"] > 40 * rows[0].counts["mounts"]
         assert rows[0].counts["reads"] >= 2 * 2
     # the machine's own mounts, the tmpfs, and those made
-    assert per_read[100] == len(before) + 1 + 100
+    assert per_read[100] - 1 - 100 in own
     assert per_read[300] == per_read[100] + 200
     (row,) = small.samples("mountinfo")
     assert row.counts["reads"] > row.counts["bytes"] / 512
@@ -115,8 +121,9 @@ def test_bind_cost_times_the_last_mounts_before_each_count() -> None:
             rows = got.samples(name, phase=phase)
             for row in rows:
                 assert (row.counts["ops"], row.counts["mounts"]) == (20, int(phase))
-                # of itself the kernel makes one for each; others may have mounted in between
-                assert 20 <= row.counts.get("allocated", 20) < 20 + int(phase)
+                assert row.counts.get("allocated", 20) >= 20
+            # of itself the kernel makes one for each; others may have mounted meanwhile
+            assert min(row.counts.get("allocated", 20) for row in rows) < 20 + int(phase)
             assert all(row.value > 0 for row in rows)
     assert got.ratio_at("shared", threads=1, phase="200").pairs == 2
 

