@@ -16,11 +16,22 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+# Examples are the same in each run, and no busy machine is too slow for them.
+hypothesis.settings.register_profile(
+    "contended",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("contended")
 
 
 def pytest_configure() -> None:
@@ -136,27 +147,14 @@ def book(
     recorded = request.param == "recorded"
     lock = root / "_build" / "tests.lock"
     lock.parent.mkdir(exist_ok=True)
-    # Tests run two at a time, and a tree is built once at a time: who comes second finds it built.
+    # Tests run two at a time. Who comes second takes what is built: building anew, even if nothing
+    # has changed, would write the style sheets anew under the first one's browser.
+    run, stamp = os.environ.get("PYTEST_XDIST_TESTRUNUID"), lock.with_name(f"tests.{request.param}")
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        done = subprocess.run(
-            [
-                "make",
-                "--no-print-directory",
-                "html",
-                f"PY={sys.executable}",
-                f"ARGS={'--recorded' if recorded else ''}",
-            ],
-            cwd=root,
-            env={**os.environ, "CONTENDED_CACHE": str(tmp_path_factory.mktemp("cache"))},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-    # One failure that shows the build's own words, rather than one traceback for each test.
-    assert done.returncode == 0, f"the book does not build:\n{done.stdout[-6000:]}"
+        if not run or not stamp.exists() or stamp.read_text() != run:
+            _build(root, tmp_path_factory.mktemp("cache"), "--recorded" if recorded else "")
+            stamp.write_text(run or "")
     html = root / "_build" / ("recorded/html" if recorded else "html")
     if recorded:
         # A model that a chapter has edited is measured here, too, on a machine that may be busy.
@@ -166,6 +164,21 @@ def book(
         missed = [box for box in boxes if 'holds="false"' in box and 'live="false"' in box]
         assert not missed, "a recorded run misses a claim"
     return html
+
+
+def _build(root: Path, cache: Path, options: str) -> None:
+    done = subprocess.run(
+        ["make", "--no-print-directory", "html", f"PY={sys.executable}", f"ARGS={options}"],
+        cwd=root,
+        env={**os.environ, "CONTENDED_CACHE": str(cache)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    # One failure that shows the build's own words, rather than one traceback for each test.
+    assert done.returncode == 0, f"the book does not build:\n{done.stdout[-6000:]}"
 
 
 CLAIM = re.compile(r'<div class="[^"]*contended-claim"[^>]*>')

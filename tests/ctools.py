@@ -45,7 +45,7 @@ def compile_c(out: Path, source: Path, *flags: str, link: tuple[str, ...] = ()) 
     return out
 
 
-def execute(*command: str | Path, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+def execute(*command: str | Path, seconds: float = 300) -> subprocess.CompletedProcess[str]:
     """Run to the end, whatever it returns."""
     return subprocess.run(
         [str(part) for part in command],

@@ -148,8 +148,13 @@ def kill_all(temporary: Path) -> None:
 
 
 def mounts() -> list[str]:
-    """Where something is mounted."""
-    return [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    """Where something of ours is mounted: other programs mount, too."""
+    found = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [
+        place
+        for source, place, *_ in found
+        if source == "contended" or place.startswith(("/mnt", tempfile.gettempdir()))
+    ]
 
 
 def called(pid: int) -> str:

@@ -11,6 +11,15 @@ from pathlib import Path
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
+def printed(command: list[str]) -> str:
+    """Print a page; what went wrong, or nothing."""
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    except subprocess.TimeoutExpired:
+        return "the browser was not done after 600 s"
+    return run.stderr[-300:] or f"exit status {run.returncode}" if run.returncode else ""
+
+
 def main(argv: list[str] | None = None) -> int:
     """Print them; 1, with a line that says why, if it cannot be done."""
     about = (__doc__ or "").partition(":")[0]
@@ -40,23 +49,15 @@ def main(argv: list[str] | None = None) -> int:
     for page in pages:
         made = (options.out / f"{page.stem}.pdf").resolve()
         with tempfile.TemporaryDirectory(prefix="contended-pdf-") as profile:
-            run = subprocess.run(
-                [
-                    browser,
-                    "--headless",
-                    "--no-sandbox",
-                    "--no-pdf-header-footer",
-                    f"--user-data-dir={profile}",
-                    f"--print-to-pdf={made}",
-                    page.resolve().as_uri(),
-                ],
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-        if run.returncode or not made.is_file():
-            sys.stderr.write(f"pdf.py: {page.name} could not be printed: {run.stderr[-300:]}\n")
+            command = [
+                *(browser, "--headless", "--no-sandbox", "--no-pdf-header-footer"),
+                f"--user-data-dir={profile}",
+                f"--print-to-pdf={made}",
+                page.resolve().as_uri(),
+            ]
+            said = printed(command)
+        if said or not made.is_file():
+            sys.stderr.write(f"pdf.py: {page.name} could not be printed: {said}\n")
             return 1
         sys.stdout.write(f"{made}\n")
     return 0

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from browser import needs_browser, opened
+from browser import needs_browser, new_context, opened
 from playwright.sync_api import Page as BrowserPage
 from test_pages import watch
 
@@ -71,7 +71,7 @@ def test_the_moving_picture_is_the_record(root: Path, monkeypatch: pytest.Monkey
 @contextmanager
 def front(site: str, **context: Any) -> Iterator[BrowserPage]:
     with opened() as browser:
-        page = browser.new_context(**context).new_page()
+        page = new_context(browser, **context).new_page()
         seen = watch(page, site)
         page.goto(f"{site}/index.html", wait_until="load")
         yield page

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import needs_browser, opened
-from playwright.sync_api import Page
+from browser import needs_browser, new_context, opened
+from playwright.sync_api import Page, expect
 
 CHAPTERS = sorted(path.name for path in Path(__file__).parents[2].glob("notebooks/*.ipynb"))
 START_SECONDS, RUN_SECONDS = 120, 600
@@ -76,7 +76,7 @@ def lab(root: Path, copies: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{json.loads(about.read_text())['port']}"
     finally:
         server.send_signal(signal.SIGTERM)
-        server.wait(30)
+        server.wait(START_SECONDS)
 
 
 def open_chapter(page: Page, lab: str, name: str) -> None:
@@ -147,7 +147,7 @@ def look(page: Page, name: str, *, ran: bool = False) -> None:
 )
 def test_a_chapter_opens_as_it_is_to_be_read(lab: str, name: str) -> None:
     with opened() as browser:
-        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        page = new_context(browser, viewport={"width": 1280, "height": 1000}).new_page()
         open_chapter(page, lab, name)
         look(page, name)
 
@@ -169,7 +169,7 @@ def test_a_chapter_runs_to_its_end(lab: str, copies: Path, name: str) -> None:
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "claim"
     ]
     with opened() as browser:
-        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        page = new_context(browser, viewport={"width": 1280, "height": 1000}).new_page()
         open_chapter(page, lab, name)
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
@@ -179,13 +179,13 @@ def test_a_chapter_runs_to_its_end(lab: str, copies: Path, name: str) -> None:
             assert error.count() == 0, error.first.inner_text()
             assert time.monotonic() < deadline, "it does not come to its end"
         said = page.locator(".jp-CodeCell .jp-OutputArea .jp-RenderedMarkdown")
-        assert said.count() == len(claims)
+        expect(said).to_have_count(len(claims))
         assert page.locator(".jp-CodeCell .contended-claim:visible").count() == 0
         forms = page.locator(".jp-CodeCell .widget-text input")
-        assert forms.count() > 0, "a prediction is a form"
+        expect(forms.first, "a prediction is a form").to_be_visible()
         outputs = page.locator(".jp-CodeCell .jp-OutputArea-output")
         steppers = outputs.filter(has=page.get_by_role("button", name="Next", exact=True))
-        assert steppers.count() == sum("\nsteps(" in "".join(c["source"]) for c in cells(name))
+        expect(steppers).to_have_count(sum("\nsteps(" in "".join(c["source"]) for c in cells(name)))
         for stepper in steppers.all():
             stepper.get_by_role("button", name="Next").press("Enter")
             stepper.get_by_role("alert").filter(has_text="Step 2 of").wait_for()

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urldefrag, urlparse
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browser import needs_browser, opened
+from browser import needs_browser, new_context, opened
 from playwright.sync_api import ConsoleMessage, Error, Request, Response
 from playwright.sync_api import Page as BrowserPage
 
@@ -292,7 +292,7 @@ def test_pages_in_a_browser(
     # Of the live book the chapters are other pages; the rest is the same.
     live = "recorded" not in book.parts
     with opened() as browser:
-        context = browser.new_context(viewport={"width": width, "height": height})
+        context = new_context(browser, viewport={"width": width, "height": height})
         for path in (each for each in pages if not live or each.parent.name == "notebooks"):
             name = path.relative_to(book.resolve()).as_posix()
             page = context.new_page()
@@ -372,8 +372,10 @@ def test_axe_finds_nothing(
 ) -> None:
     found: list[str] = []
     with opened() as browser:
-        context = browser.new_context(
-            viewport={"width": width, "height": 844}, color_scheme="dark" if dark else "light"
+        context = new_context(
+            browser,
+            viewport={"width": width, "height": 844},
+            color_scheme="dark" if dark else "light",
         )
         for path in list(pages)[::every]:
             name = path.relative_to(book.resolve()).as_posix()
@@ -402,7 +404,7 @@ EMPTY_HEADER = """() => {
 def test_axe_sees_what_is_wrong_and_what_is_covered(site: str) -> None:
     with opened() as browser:
         for scheme in ("light", "dark"):
-            page = browser.new_context(color_scheme=scheme).new_page()
+            page = new_context(browser, color_scheme=scheme).new_page()
             page.goto(f"{site}/{FIRST}", wait_until="load")
             assert page.locator(".contended-covered").count() == 1
             assert not violations(page)
@@ -425,7 +427,7 @@ def test_axe_sees_what_is_wrong_and_what_is_covered(site: str) -> None:
 @needs_browser
 def test_a_result_is_covered_until_there_is_a_guess(site: str) -> None:
     with opened() as browser:
-        page = browser.new_context().new_page()
+        page = new_context(browser).new_page()
         seen = watch(page, site)
         page.goto(f"{site}/{FIRST}", wait_until="load")
         result, covered = page.locator("[data-reveals]"), page.locator(".contended-covered")
@@ -458,13 +460,13 @@ def test_a_result_is_covered_until_there_is_a_guess(site: str) -> None:
 @needs_browser
 def test_who_only_reads_is_shown_the_result(site: str) -> None:
     with opened() as browser:
-        page = browser.new_context().new_page()
+        page = new_context(browser).new_page()
         page.goto(f"{site}/{FIRST}", wait_until="load")
         page.locator(".contended-cover button").click()
         assert page.locator("[data-reveals]").is_visible()
         page.reload()
         assert page.locator(".contended-covered").count() == 0
-        plain = browser.new_context(java_script_enabled=False).new_page()
+        plain = new_context(browser, java_script_enabled=False).new_page()
         plain.goto(f"{site}/{FIRST}", wait_until="load")
         assert plain.locator("[data-reveals]").is_visible(), "without scripts all is visible"
 
@@ -472,7 +474,7 @@ def test_who_only_reads_is_shown_the_result(site: str) -> None:
 @needs_browser
 def test_solutions_are_folded_and_open_with_the_keyboard(site: str) -> None:
     with opened() as browser:
-        page = browser.new_context().new_page()
+        page = new_context(browser).new_page()
         page.goto(f"{site}/{FIRST}", wait_until="load")
         solution = page.locator("details.solution").first
         assert not solution.locator("p").first.is_visible()

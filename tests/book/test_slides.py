@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import needs_browser, opened
+from browser import needs_browser, new_context, opened
 from test_notebooks import NOTEBOOKS, load
 
 from contended.book import digest, execute, slides
@@ -188,7 +188,7 @@ def test_every_figure_that_is_asked_for_is_on_a_slide(path: Path, root: Path, de
 @needs_browser
 def test_keys_move_and_figures_live(decks: Path) -> None:
     with opened() as browser:
-        page = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
+        page = new_context(browser, viewport={"width": 390, "height": 844}).new_page()
         said: list[str] = []
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import needs_browser, opened
+from browser import needs_browser, new_context, opened
 from playwright.sync_api import Locator
 from playwright.sync_api import Page as BrowserPage
 from test_pages import FIRST, watch
@@ -26,7 +26,7 @@ PHONE: Any = {"width": 390, "height": 844}
 @contextmanager
 def first_stepper(site: str, **context: Any) -> Iterator[tuple[BrowserPage, Locator]]:
     with opened() as browser:
-        page = browser.new_context(**context).new_page()
+        page = new_context(browser, **context).new_page()
         seen = watch(page, site)
         page.goto(f"{site}/{FIRST}", wait_until="load")
         yield page, page.locator(".contended-steps").first
@@ -177,7 +177,7 @@ MEASURE = """
 @pytest.mark.parametrize("name", WITH_STEPS)
 def test_on_a_phone_it_is_legible_and_small(book: Path, site: str, name: str) -> None:
     with opened() as browser:
-        page = browser.new_context(viewport=PHONE).new_page()
+        page = new_context(browser, viewport=PHONE).new_page()
         page.goto(f"{site}/{name}", wait_until="load")
         page.evaluate(
             "document.querySelectorAll('.contended-cover button').forEach(e => e.click())"

@@ -320,10 +320,14 @@ def cli(tmp_path: Path) -> Cli:
 
 
 def test_the_command_on_this_kernel(cli: Cli) -> None:
-    before = Path("/proc/self/mountinfo").read_text()
+    def ours() -> list[str]:  # other programs mount, too
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        return [line for line in lines if " contended " in line or " - tracefs " in line]
+
+    before = ours()
     done = cli.run("host", "mount-propagation", "--json")
     assert done.returncode == 0, done.stderr
-    assert Path("/proc/self/mountinfo").read_text() == before
+    assert ours() == before
     said = json.loads(done.stdout)
     assert (said["kernel"], said["cpus"]) == (platform.release(), len(CPUS))
     (found,) = said["cases"]

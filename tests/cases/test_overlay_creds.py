@@ -38,8 +38,10 @@ def test_a_forgotten_revert_is_counted_and_a_guard_forgets_nothing() -> None:
         assert abs(early - ops / 10) <= 1
         forgets = variant != "guarded"
         assert run.count(variant, "unpaired") == (early if forgets else 0)
-        # one forgotten revert in the warm-up, and the task never has its own credentials again
-        assert run.count(variant, "borrowed") == (ops if forgets else 0)
+        # from the first forgotten revert on, at the latest the tenth operation and mostly in the
+        # warm-up, the task never has its own credentials again
+        borrowed = run.count(variant, "borrowed")
+        assert ops - 10 < borrowed <= ops if forgets else borrowed == 0
     assert run.count("before", "atomic") == 2 * run.count("before", "ops") - run.count(
         "before", "early"
     )
