@@ -7,7 +7,8 @@
  *   ./lock_stress KIND THREADS ROUNDS     KIND: tas ticket queued broken
  *
  * On a busy machine a lock that is handed on in order waits for the scheduler at
- * each turn, so after ten seconds a thread does no more rounds.
+ * each turn, so after ten seconds a thread does no more rounds, nor when somebody
+ * was inside with another.
  *
  * "broken" looks before it takes, as two steps: the stress must catch it.
  * Exits 0 if nothing was lost, 1 if something was, 2 on a wrong call.
@@ -90,13 +91,18 @@ static time_t now(void)
 	return at.tv_sec;
 }
 
+static bool goes_on(void)
+{
+	return now() - started <= SECONDS && !atomic_load(&shared.intruders);
+}
+
 static void *worker(void *arg)
 {
 	const uint32_t me = (uint32_t)(uintptr_t)arg;
 
 	pin(me);
 	pthread_barrier_wait(&start);
-	for (long i = 0; i < rounds && (i % 16 || now() - started <= SECONDS); i++) {
+	for (long i = 0; i < rounds && (i % 16 || goes_on()); i++) {
 		acquire(me, i);
 		if (atomic_fetch_add_explicit(&shared.inside, 1,
 					      memory_order_relaxed))
