@@ -64,7 +64,8 @@ def _body(entry: Entry, page: str) -> str:
     )
     return (
         f'<tbody><tr><td colspan="{len(_HEADS)}" class="scoreboard-figure">'
-        f"{_sentence(entry.what)} {_sentence(entry.workload)} {escape(told)} "
+        f"<code>{escape(entry.figure)}</code>: {_sentence(entry.what)} "
+        f"{_sentence(entry.workload)} {escape(told)} "
         f'<a href="{escape(entry.url)}">Source</a></td></tr>{rows}'
         f'<tr><td colspan="{len(_HEADS)}"><dl class="scoreboard-seen">{seen}</dl></td></tr></tbody>'
     )
@@ -80,12 +81,15 @@ def _row(entry: Entry, row: Row, page: str) -> str:
         (_HEADS[3], row.simulated, "none"),
         (_HEADS[4], row.naive, "none"),
     )
+    more = f'<a href="{page}#{escape(entry.section)}">Chapter {entry.chapter}</a>'
+    if row.verdict == "differs":
+        pages = page.rpartition("notebooks/")[0]
+        more += f', <a href="{pages}docs/misses.html">what is known of misses</a>'
     return (
         f'<tr><th scope="row"><span class="scoreboard-name">{escape(row.name)}</span> '
         f"{escape(row.text)}</th>"
         f'<td><details class="scoreboard-{row.verdict}"><summary>{escape(row.told)}</summary>'
-        f"<p>{escape(row.why)}</p><p>{escape(entry.note)} "
-        f'<a href="{page}#{escape(entry.section)}">Chapter {entry.chapter}</a></p></details></td>'
+        f"<p>{escape(row.why)}</p><p>{escape(entry.note)} {more}</p></details></td>"
         f"{''.join(_side(head, said, none, row.unit) for head, said, none in sides)}</tr>"
     )
 
