@@ -74,6 +74,14 @@ enum ct_policy {
 	CT_POLICIES,
 };
 
+/* Whether a load of a modified line takes it from its holder. */
+enum ct_take {
+	CT_LEAVE, /* it leaves it shared between the two */
+	CT_TAKE, /* it takes it */
+	CT_MIGRATING, /* it takes those that have been read and then changed by one after another */
+	CT_TAKES,
+};
+
 /* What things take, in picoseconds, and how CPUs lie. */
 struct ct_machine {
 	uint64_t instruction; /* 0: no time is kept */
@@ -82,7 +90,7 @@ struct ct_machine {
 	uint64_t share;	  /* how long one more reader keeps a shared line */
 	uint64_t request; /* thousandths of a way: how long a line's holder may go on using it */
 	uint64_t policy;  /* of enum ct_policy: who is next */
-	uint64_t take;	  /* 1: a load of a modified line takes it exclusively */
+	uint64_t take;	  /* of enum ct_take */
 	uint64_t ahead;	  /* how long before its instruction a load may begin */
 	uint64_t smt;	  /* thousandths: an instruction's cost while the core's other thread runs */
 	uint64_t sockets, cores, groups, threads, first;
@@ -96,6 +104,8 @@ struct ct_when {
 	_Atomic uint64_t here; /* since when its holder has it */
 	_Atomic bool wanted;  /* somebody waits for it */
 	uint8_t home;	      /* the vCPU that it came to last, as a copy or not */
+	_Atomic uint8_t writer; /* the vCPU that changed it last */
+	bool migrates;	      /* see ct_pattern */
 	int coming; /* the vCPU that was given it and has not yet accessed it; -1: none */
 	struct ct_asker *askers, *chosen; /* chosen: who is next, while its request is on its way */
 	struct ct_entry *entry;
@@ -857,7 +867,7 @@ static struct ct_when *ct_meet(struct ct_entry *e, uint64_t word)
 	ct_when_bytes += bytes;
 	when->coming = -1;
 	when->entry = e;
-	when->home = (uint8_t)CT_OWNER(word);
+	when->home = when->writer = (uint8_t)CT_OWNER(word);
 	ct_keep_only(when, CT_OWNER(word));
 	when->all = ct_whens;
 	ct_whens = when;
@@ -879,6 +889,31 @@ static void ct_read_with_twin(unsigned cpu, const struct ct_when *when, uint64_t
 }
 
 /*
+ * A store to a line: does it migrate, which is that who changes it is the one other
+ * who has read it since the last change? Then the next load takes it; one that finds
+ * it taken, and not changed, leaves it shared, and the next store asks anew. So it is
+ * in Stenstrom, Brorsson and Sandberg, "An adaptive cache coherence protocol
+ * optimized for migratory sharing", 1993. With the arbiter.
+ */
+static void ct_pattern(struct ct_when *when, uint64_t word, unsigned cpu)
+{
+	const unsigned writer = atomic_load_explicit(&when->writer, memory_order_relaxed);
+	unsigned copies = 0;
+
+	if ((word & CT_MODE) != CT_SHARED)
+		return;
+	for (unsigned i = 0; i < ct_words; i++)
+		copies += (unsigned)__builtin_popcountll(when->sharers[i]);
+	when->migrates = writer != cpu && copies == 2 && ct_has(when, writer) && ct_has(when, cpu);
+}
+
+static inline void ct_wrote(struct ct_when *when, unsigned cpu)
+{
+	if (atomic_load_explicit(&when->writer, memory_order_relaxed) != cpu)
+		atomic_store_explicit(&when->writer, (uint8_t)cpu, memory_order_relaxed);
+}
+
+/*
  * An access, before its line's state changes; `word` is what the state was.
  * Returns whether this load takes the line exclusively.
  */
@@ -887,13 +922,16 @@ static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uin
 {
 	struct ct_pacer *pacer = &pacers[cpu];
 	struct ct_when *when = atomic_load_explicit(&e->when, memory_order_acquire);
-	const bool take = !store && machine.take && (word & CT_MODE) == CT_MODIFIED;
+	bool take = !store && machine.take && (word & CT_MODE) == CT_MODIFIED;
 	const bool free = askers[cpu].in_tick || askers[cpu].entry == e; /* or paid for */
 
 	if (when && !free && !store && ct_twin_has(when, word, cpu))
 		ct_read_with_twin(cpu, when, word);
-	if (when ? !ct_latency(when, word, cpu, store) : CT_OWNER(word) == cpu)
+	if (when ? !ct_latency(when, word, cpu, store) : CT_OWNER(word) == cpu) {
+		if (when && store)
+			ct_wrote(when, cpu);
 		return false;
+	}
 	if (!askers[cpu].in_tick)
 		ct_learn(cpu, pc, e, store);
 	pthread_mutex_lock(&ct_arbiter);
@@ -913,6 +951,11 @@ static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uin
 		ct_idle(cpu, now, arrives);
 		atomic_store(&pacer->done, arrives);
 	}
+	if (store) {
+		ct_pattern(when, word, cpu);
+		ct_wrote(when, cpu);
+	}
+	take &= machine.take != CT_MIGRATING || when->migrates;
 	if (store || take)
 		ct_keep_only(when, cpu);
 	else

@@ -759,7 +759,7 @@ def test_a_release_s_kernel_is_of_its_source(
         (["--cost", "near=0"], "--cost near=0: give a number from 0.001 to 10000"),
         (["--cost", "instruction=0"], "--cost instruction=0: give a number from 0.001"),
         (["--cost", "request=5"], "--cost request=5: give a number from 0 to 1"),
-        (["--cost", "take=0.7"], "--cost take=0.7: give 0 or 1"),
+        (["--cost", "take=0.7"], "--cost take=0.7: give 0, 1 or 2"),
         (["--cost", "cross=60"], "--cost cross=60 changes nothing on 2x20-smt"),
         (["--cost", "pause=40"], "--cost pause=40 changes nothing"),
         (["--cost", "far=nan"], "--cost far=nan: give"),

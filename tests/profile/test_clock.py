@@ -229,6 +229,32 @@ def test_a_load_that_takes_the_line_leaves_nothing_to_do_for_the_store(
         assert clock.stalled == ways * 70_000
 
 
+@pytest.mark.parametrize(
+    ("before", "ways"),
+    [
+        (["load 1", "store 1"], 1),  # who changed it last was the one other reader: it migrates
+        (["load 1", "load 3", "store 1"], 2),  # a third has read it, too
+        (["load 1"], 2),  # it was not changed
+        (["store 1"], 2),  # it was not read
+        (["load 1", "store 1", "load 3", "store 3"], 1),
+        (["load 1", "store 3"], 2),  # who changed it was not the one who had read it
+        (["load 1", "store 1", "load 3", "load 1", "store 1"], 2),  # 3 has not changed it
+        (["load 1", "store 1", "load 3", "load 0", "store 0"], 2),
+    ],
+)
+def test_loads_take_lines_that_migrate(
+    fake: Path, tmp_path: Path, before: list[str], ways: int
+) -> None:
+    """CPU 0 has changed it; does the load of CPU 2, which changes it, too, take it?"""
+    lines = list(MODIFIED)
+    for turn, access in enumerate([*before, "load 2", "store 2"], 1):
+        apart = [f"block {n} 700 16" for n in range(4) for _ in range(20)]
+        lines += [*apart, f"{access} {500 + turn} 1000 8"]
+    clock = play(fake, tmp_path, lines, take=2, far=70_000).cpus[2].clock
+    assert clock is not None
+    assert clock.stalled == ways * 70_000
+
+
 def test_a_load_that_begins_early_has_its_way_behind_it(fake: Path, tmp_path: Path) -> None:
     """By so much as was done since the last atomic instruction or pause; a store does not."""
     work = ["block 1 700 16"] * 5  # 16 instructions of 1000 ps each

@@ -62,8 +62,8 @@ _OF_CORES = ("instruction", "rmw_hit", "pause", "core", "ahead")
 _OF_WAYS = ("near", "cross", "far", "fill", "share")
 _OF_MACHINES = ("rmw_hit", "pause", "core", "near", "cross", "far", "fill", "share", "request")
 _NEEDED = ("instruction", "core", "near")  # picoseconds at least: the plugin has no clock without
-_EITHER = ("take", "grouped")
-_PARTS = ("request", "turbo", "clocked", *_EITHER)
+_CHOICES = {"take": (0, 1, 2), "grouped": (0, 1)}  # take 2: lines that migrate, see clock.h
+_PARTS = ("request", "turbo", "clocked")
 
 
 def costs(box: MachineModel, drawn: Mapping[str, float] | None = None) -> dict[str, float]:
@@ -92,10 +92,12 @@ def apart(
     for name, value in changes:
         pick(stated, name, "--cost: no cost")
         least, most = 0.001 if name in _NEEDED else 0, 1 if name in _PARTS else 10_000
-        if not least <= value <= most:
+        if name in _CHOICES:
+            if value not in _CHOICES[name]:
+                *some, last = map(str, _CHOICES[name])
+                raise UsageError(f"--cost {name}={value:g}: give {', '.join(some)} or {last}")
+        elif not least <= value <= most:
             raise UsageError(f"--cost {name}={value:g}: give a number from {least:g} to {most:g}")
-        if name in _EITHER and value not in (0, 1):
-            raise UsageError(f"--cost {name}={value:g}: give 0 or 1")
         if costs(box, {**at, name: value}) == stated:
             raise UsageError(f"--cost {name}={value:g} changes nothing on {box.name}: leave it out")
     return [{}, *({name: value} for name, value in dict.fromkeys(changes))]
@@ -110,7 +112,7 @@ def halves(box: MachineModel, stated: Mapping[str, float], cpus: int) -> list[tu
     """
     found: list[tuple[str, float]] = []
     for name, value in stated.items():
-        if name in _EITHER:
+        if name in _CHOICES:
             found.append((name, 1 - value))
         elif name == "smt":
             found += [(name, 1 + (value - 1) / 2), (name, 1 + 2 * (value - 1))]
