@@ -243,6 +243,12 @@ def counted(
     return run
 
 
+def our_mounts() -> list[str]:
+    """What is mounted here by us: other programs mount, too, at any time."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line for line in lines if " contended " in line or " - tracefs " in line]
+
+
 def eventually(condition: Callable[[], bool], *, seconds: float = 30) -> bool:
     """Wait for it; a machine that is busy gets its time."""
     end = time.monotonic() + seconds

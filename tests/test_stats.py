@@ -16,7 +16,6 @@ from contended import stats
 from contended.errors import UsageError
 
 # the first example pays for importing SciPy
-unhurried = settings(deadline=None)
 
 positive = st.floats(min_value=1e-6, max_value=1e9)
 pairs = st.lists(st.tuples(positive, positive), min_size=1, max_size=12)
@@ -60,7 +59,6 @@ def test_a_top_of_zero_is_a_ratio_of_zero() -> None:
     assert stats.paired_ratio([0, 0], [1, 2]).median == 0
 
 
-@unhurried
 @given(pairs, st.integers(0, 9))
 def test_interval_holds_the_median_and_is_repeatable(
     values: list[tuple[float, float]], seed: int
@@ -74,7 +72,6 @@ def test_interval_holds_the_median_and_is_repeatable(
     assert ratio == stats.paired_ratio(top, base, seed=seed)
 
 
-@unhurried
 @given(pairs, st.integers(-20, 20))
 def test_paired_ratio_does_not_depend_on_the_unit(
     values: list[tuple[float, float]], power: int
@@ -109,7 +106,6 @@ def test_bootstrap_interval_covers_the_truth_about_as_often_as_it_says() -> None
     assert 88 <= hits <= 100
 
 
-@unhurried
 @given(
     st.floats(0.01, 100),
     st.floats(-3, 3),
@@ -134,7 +130,7 @@ def test_slope_interval_by_hand() -> None:
 COUNTS = [1, 2, 4, 8, 16, 32]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(1, 1e8), st.floats(0, 0.9), st.floats(1e-5, 0.5))
 def test_usl_recovers_what_made_the_curve(lam: float, sigma: float, kappa: float) -> None:
     truth = stats.Usl(lam, sigma, kappa, 0)

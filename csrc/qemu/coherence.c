@@ -631,7 +631,8 @@ static int take_machine(const char *value)
 	}
 	if (!machine.instruction || !machine.sockets || !machine.cores || !machine.groups ||
 	    !machine.core || !machine.near || !machine.threads || machine.threads > 2 ||
-	    machine.groups > machine.cores || machine.policy >= CT_POLICIES || machine.take >= CT_TAKES)
+	    machine.groups > machine.cores || machine.policy >= CT_POLICIES ||
+	    machine.take >= CT_TAKES)
 		return refuse("time=%s: no such machine", value);
 	ct_shake();
 	ct_timing = true;

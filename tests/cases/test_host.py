@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from madeup import layout
-from support import CPUS, PROVENANCE, Cli, one_line, sample
+from support import CPUS, PROVENANCE, Cli, one_line, our_mounts, sample
 
 from contended import machine, register
 from contended.cases import host, study
@@ -320,14 +320,10 @@ def cli(tmp_path: Path) -> Cli:
 
 
 def test_the_command_on_this_kernel(cli: Cli) -> None:
-    def ours() -> list[str]:  # other programs mount, too
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-        return [line for line in lines if " contended " in line or " - tracefs " in line]
-
-    before = ours()
+    before = our_mounts()
     done = cli.run("host", "mount-propagation", "--json")
     assert done.returncode == 0, done.stderr
-    assert ours() == before
+    assert our_mounts() == before
     said = json.loads(done.stdout)
     assert (said["kernel"], said["cpus"]) == (platform.release(), len(CPUS))
     (found,) = said["cases"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from contended import cli, stats, tree
+from contended import cli, register, stats, tree
 from contended.cases.umount_grace_period import CONFIGURED
 from contended.errors import ContendedError
 from contended.kernel import boot, build, make, qemu, source, times, variants, waits
@@ -195,6 +195,16 @@ def test_the_page_says_that_neither_preemption_nor_an_older_release_matters() ->
     assert waits.recorded(SLUG, "waits-row-510").source.startswith("5.10.")
     assert f"12 ms with one processor and {said[0]} with four, as without." in page
     assert f"12, and {said[1]}. Published are 7.2 and 20." in page
+
+
+def test_the_page_says_how_long_the_slowest_boot_waits() -> None:
+    kept = waits.recorded(SLUG, "waits-beside")
+    case = register.get(SLUG)
+    for figure, how in (("defer-everything", "plain"), ("no-wait", "lazy")):
+        published = case.figure(figure).value("before").middle
+        worst = max(max(kept.ms(run, "before", how)) for run in ("hz-100", "both-100"))
+        assert worst / published == pytest.approx(2 / 3, abs=0.02)
+    assert "some two thirds of the time before" in (tree.home() / "docs" / "misses.md").read_text()
 
 
 def test_a_table_has_a_row_for_each_run_and_a_range_of_its_boots() -> None:

@@ -63,7 +63,7 @@ failures = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(names, st.lists(samples, max_size=4), min_size=1, max_size=3),
     st.lists(failures, max_size=2),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import CPUS, eventually, one_line, raced, two_cpus
+from support import CPUS, eventually, one_line, our_mounts, raced, two_cpus
 
 from contended.errors import ContendedError, UsageError
 from contended.measure import TooFewCpus, today
@@ -23,13 +23,8 @@ from contended.show import lesson
 KINDS = today._CALLS
 
 
-def everybody_s() -> list[str]:
-    return Path("/proc/self/mountinfo").read_text().splitlines()
-
-
-def mounts() -> list[str]:
-    """Ours: other programs mount, too."""
-    return [line for line in everybody_s() if " contended " in line]
+def everybody_s() -> int:
+    return len(Path("/proc/self/mountinfo").read_text().splitlines())
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +51,11 @@ def run_python(code: str, *wrap: str) -> subprocess.CompletedProcess[str]:
 
 @allowed
 def test_mountinfo_counts_mounts_and_reads() -> None:
-    before, own = mounts(), {len(everybody_s())}
+    before, own = our_mounts(), {everybody_s()}
     got = today.mountinfo([100, 300], repeats=2, reads=2)
-    own.add(len(everybody_s()))
+    own.add(everybody_s())
     small = today.mountinfo([300], repeats=1, reads=1, buffer=512)
-    assert mounts() == before
+    assert our_mounts() == before
     assert got.metric == "read_us"
     assert got.phases == ["100", "300"]
     per_read = {}
@@ -82,9 +77,9 @@ def test_mountinfo_counts_mounts_and_reads() -> None:
 
 @allowed
 def test_reads_of_both_ends_of_the_mounts_are_compared() -> None:
-    before = mounts()
+    before = our_mounts()
     got = today.ends(400, repeats=3)
-    assert mounts() == before
+    assert our_mounts() == before
     assert list(got.variants) == ["first", "last"]
     assert got.ratio_at("last", threads=1).pairs == 3
     for name in got.variants:
@@ -95,9 +90,9 @@ def test_reads_of_both_ends_of_the_mounts_are_compared() -> None:
 
 @allowed
 def test_umount_takes_turns_and_leaves_nothing() -> None:
-    before = mounts()
+    before = our_mounts()
     got = today.umount_latency(repeats=3, calls=4)
-    assert mounts() == before
+    assert our_mounts() == before
     assert list(got.variants) == ["umount", "umount-l"]
     for name in got.variants:
         assert got.count(name, "ops") == 3 * 4
@@ -111,9 +106,9 @@ def test_umount_takes_turns_and_leaves_nothing() -> None:
 
 @allowed
 def test_bind_cost_times_the_last_mounts_before_each_count() -> None:
-    before = mounts()
+    before = our_mounts()
     got = today.bind_cost([60, 200], repeats=2, window=20)
-    assert mounts() == before
+    assert our_mounts() == before
     assert list(got.variants) == ["private", "shared"]
     assert got.phases == ["60", "200"]
     for name in got.variants:
@@ -131,13 +126,13 @@ def test_bind_cost_times_the_last_mounts_before_each_count() -> None:
 @allowed
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_of_each_kind(kind: str) -> None:
-    before = mounts()
+    before = our_mounts()
     try:
         got = today.calls([kind], [1], repeats=2, slices=2, slice_ms=5)
     except today.NotAllowed as refusal:
         assert kind in ("access-overlay", "access-own-overlay")  # a kernel may be without overlayfs
         pytest.skip(str(refusal))
-    assert mounts() == before
+    assert our_mounts() == before
     rows = got.samples(kind, threads=1)
     assert len(rows) == 2
     assert all(row.counts["ops"] >= 2 * 50 and row.value > 0 for row in rows)
@@ -145,9 +140,9 @@ def test_calls_of_each_kind(kind: str) -> None:
 
 @allowed
 def test_crossing_looks_up_files_behind_mounts() -> None:
-    before = mounts()
+    before = our_mounts()
     got = today.crossing([30, 90], repeats=3, targets=20, passes=4)
-    assert mounts() == before
+    assert our_mounts() == before
     assert got.phases == ["30", "90"]
     for phase in got.phases:
         rows = got.samples("crossing", phase=phase)
@@ -201,7 +196,7 @@ def test_two_processes_start_together() -> None:
 @allowed
 def test_a_killed_caller_takes_everything_along() -> None:
     """SIGKILL leaves no time to clean up: no process may stay, and no mount."""
-    before = mounts()
+    before = our_mounts()
     mark = f"today-test-{os.getpid()}"
     caller = subprocess.Popen(
         [
@@ -236,7 +231,7 @@ def test_a_killed_caller_takes_everything_along() -> None:
         caller.send_signal(signal.SIGKILL)
         caller.wait()
     assert eventually(lambda: not alive())
-    assert mounts() == before
+    assert our_mounts() == before
 
 
 @allowed

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import eventually
+from support import eventually, our_mounts
 
 from contended.measure import tracing
 from contended.measure.private import Refused
@@ -135,7 +135,7 @@ def test_without_root_or_tracing_it_is_refused(
 
 def test_here_it_counts_or_says_why_not_and_leaves_no_mount() -> None:
     """Whatever this machine allows."""
-    before = _ours()
+    before = our_mounts()
     said = ""
     try:
         with tracing.counting(["path_mount"]) as calls:
@@ -146,10 +146,4 @@ def test_here_it_counts_or_says_why_not_and_leaves_no_mount() -> None:
     assert "path_mount" in said or "calls" in said
     assert "counted" in said
     assert "\n" not in said
-    assert _ours() == before
-
-
-def _ours() -> list[str]:
-    """Mounts of a kind that it makes: other programs mount, too."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return [line for line in lines if " - tracefs " in line or " contended " in line]
+    assert our_mounts() == before

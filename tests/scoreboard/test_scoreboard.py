@@ -91,6 +91,10 @@ def test_the_page_on_misses_has_each_figure_that_differs(
     listed = re.findall(r"^- `([a-z0-9-]+)`, ", reasons, flags=re.M)
     differs = [e.figure for e in entries if any(row.verdict == "differs" for row in e.rows)]
     assert sorted(listed) == sorted(differs)
+    (two,) = (e for e in entries if e.figure == "pause-2")
+    opens = [row for row in two.rows if row.name in ("open-pause", "open-no-pause")]
+    assert "Too slow by less than a tenth in the middle of the draws" in reasons
+    assert all(row.timed and 0.9 < 2 * row.timed.middle / sum(row.published) < 1 for row in opens)
 
 
 def test_every_reading_is_in_a_file_of_the_tree(entries: tuple[Entry, ...], root: Path) -> None:
