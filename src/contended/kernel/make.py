@@ -57,6 +57,8 @@ _LAYERS = {
     "hz-1000": ("base", "bare", "hz-1000"),
     "preempt": ("base", "bare", "hz-1000", "preempt"),
     "preempt-250": ("base", "bare", "hz-250", "preempt"),
+    "saving": ("base", "bare", "hz-1000", "preempt", "saving"),
+    "saving-250": ("base", "bare", "hz-250", "preempt", "saving"),
     "rt": ("base", "bare", "hz-1000", "preempt", "rt"),
 }
 _MEDDLING = re.compile(
@@ -83,6 +85,13 @@ class BuildError(store.ToolError):
 def options(config: str, version: str) -> dict[str, str]:
     """What a configuration asks for in a version of Linux, without `CONFIG_`; `n` is off."""
     return {name: value for name, (value, _) in _lines(config, version).items()}
+
+
+def has(version: str, config: str) -> bool:
+    """Has a version of Linux what a configuration asks for?"""
+    if config in variants.BEFORE and moved.key(version) >= moved.key(variants.BEFORE[config]):
+        return False
+    return moved.key(version) >= moved.key(variants.SINCE.get(config, ""))
 
 
 def hz(config: str, version: str) -> int:

@@ -36,6 +36,8 @@ Config = Literal[
     "hz-1000",
     "preempt",
     "preempt-250",
+    "saving",
+    "saving-250",
     "rt",
     "observe",
 ]
@@ -48,6 +50,8 @@ WITH_DWARF = (
 )
 #: The first release that has what a configuration asks for.
 SINCE: dict[str, str] = {"rt": "6.12"}
+#: The first that no longer has it.
+BEFORE: dict[str, str] = {"saving": "5.17", "saving-250": "5.17"}
 MAX_VCPUS = 128  #: What the kernels are configured for.
 #: Those of `many`: 255 is what an emulated APIC's number of eight bits can name, one of them all.
 MANY_VCPUS = 255

@@ -35,7 +35,7 @@ from contended.kernel import (
 from contended.kernel.make import Progress
 from contended.kernel.variants import GuestRun, KernelCase, Variant
 from contended.measure.results import number
-from contended.profile import moved, plugin
+from contended.profile import plugin
 from contended.records import Record
 from contended.show import lesson
 from contended.show.table import Table, columns
@@ -57,6 +57,8 @@ RECORDS = {
     "--boots 10",
     "waits-row-510": "--runs row-preempt,row-preempt-expedited --variants before --cpus 1,4 "
     "--boots 10 --source TARBALL-OF-5.10",
+    "waits-row-saving": "--runs row-preempt,row-saving,row-preempt-1000,row-saving-1000 "
+    "--variants before --cpus 1,4 --boots 10 --source TARBALL-OF-5.10",
     "waits-rt": "--runs rt,rt-nocbs --variants before --cpus 1,4,16 --boots 10 "
     "--source TARBALL-OF-6.12",
 }
@@ -150,7 +152,7 @@ def counting(case: KernelCase, version: str) -> list[str]:
     return [
         run.name
         for run in case.runs.values()
-        if run.icount and moved.key(variants.SINCE.get(run.config, "")) <= moved.key(version)
+        if run.icount and make.has(version, run.config)
     ]
 
 
