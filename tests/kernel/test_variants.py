@@ -253,7 +253,8 @@ BY_HAND = (
     *("handles", "many"),
     *("distribution", "distribution-ima", "distribution-disk"),
     *("distribution-network", "distribution-many"),
-    *("hz-250", "hz-1000", "preempt", "preempt-250", "saving", "saving-250", "rt", "kasan", "kcsan", "selftests"),
+    *("hz-250", "hz-1000", "preempt", "preempt-250", "saving", "saving-250", "rt"),
+    *("kasan", "kcsan", "selftests"),
 )
 
 

@@ -149,11 +149,7 @@ def _of(found: Waited) -> tuple[str, int, int, str, str]:
 
 def counting(case: KernelCase, version: str) -> list[str]:
     """The runs of a case that count instructions, and that a version of Linux can have."""
-    return [
-        run.name
-        for run in case.runs.values()
-        if run.icount and make.has(version, run.config)
-    ]
+    return [run.name for run in case.runs.values() if run.icount and make.has(version, run.config)]
 
 
 def waits(
