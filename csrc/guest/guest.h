@@ -39,6 +39,9 @@
 
 /* argv[0] of a guest that ends at once: what a workload executes. */
 #define DOES_NOTHING "ends"
+/* And of one that mounts a tmpfs at the next argument, or unmounts what is there, and ends. */
+#define MOUNTS_ONE "mounts"
+#define UNMOUNTS_ONE "unmounts" /* with the flags of the argument after it */
 
 /* Exit status of a process that has sent an error line already. */
 #define EXIT_SAID 3

@@ -5,7 +5,8 @@
  * Both are rounds by turns, so that whatever else changes in the meantime
  * changes both. The mounts are there before a region begins. With busy=1 the
  * other CPUs run something, as those of a loaded machine do; a grace period
- * then has to interrupt them. With others=1 somebody else waits for one grace
+ * then has to interrupt them; with loops=1 a single process does, wherever it
+ * is let, and that is beside the unmounts if there is but one. With others=1 somebody else waits for one grace
  * period after the other meanwhile, as on a machine where much is freed by RCU:
  * who asks for one while one is on its way has to wait for that and for the
  * next. With drawn=1 the places and the process have
@@ -13,6 +14,10 @@
  * gives up its CPU to wait, for whatever. With apart=N some of N microseconds
  * pass before each, by chance: else every one begins where the one before it
  * was woken, at a timer tick. The process works meanwhile, or sleeps (asleep=1).
+ * With command=1 a command mounts it before each, and another unmounts it, as
+ * perf stat repeats it: what is timed is all of the latter, from fork() to its
+ * end. Commands that begin and end leave work to RCU, so that a grace period
+ * may be on its way just then.
  */
 #include "guest.h"
 
@@ -38,6 +43,8 @@ static const struct param params[] = {
 	  "turns in which they are done" },
 	{ "busy", PARAM_NUMBER, "0", 0, 1, NULL,
 	  "1: the other CPUs run a loop meanwhile" },
+	{ "loops", PARAM_NUMBER, "0", 0, 1, NULL,
+	  "1: one process runs a loop meanwhile, on any CPU, even the only one" },
 	{ "others", PARAM_NUMBER, "0", 0, 1, NULL,
 	  "1: on the last of several CPUs somebody waits for grace periods" },
 	{ "drawn", PARAM_NUMBER, "0", 0, 1, NULL,
@@ -46,12 +53,14 @@ static const struct param params[] = {
 	  "microseconds at most that pass before each, by chance" },
 	{ "asleep", PARAM_NUMBER, "0", 0, 1, NULL,
 	  "1: the process sleeps for these" },
+	{ "command", PARAM_NUMBER, "0", 0, 1, NULL,
+	  "1: commands mount and unmount, and are timed" },
 	{ 0 },
 };
 
 static int flags;
 static uint64_t each, apart_us;
-static bool drawn, asleep;
+static bool drawn, asleep, command;
 static char (*names)[WORD_BYTES]; /* of each place */
 
 static const char *place(uint64_t i)
@@ -64,12 +73,43 @@ static void prepare(struct worker *w)
 	(void)w;
 	if (drawn)
 		drawn_process_name();
-	for (uint64_t i = 0; i < each; i++)
+	for (uint64_t i = 0; i < each && !command; i++)
 		mount_fs("tmpfs", place(i), NULL);
 	/* The first of a kind may be slower. */
 	mount_fs("tmpfs", place(0), NULL);
 	unmount(place(0), flags);
 	sleep_ms(20);
+}
+
+/* The guest's own program, told by its name what to do; see main(). */
+static void execute(const char *name, const char *path)
+{
+	char *none = NULL;
+	const pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		char *const mounts[] = { (char *)name, (char *)path, NULL };
+		char *const unmounts[] = { (char *)name, (char *)path,
+					   (char *)text("%d", flags), NULL };
+
+		execve("/proc/self/exe", strcmp(name, MOUNTS_ONE) ? unmounts : mounts, &none);
+		_exit(127);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		fail_errno("execute %s", name);
+	if (status)
+		fail("%s %s ends with %d", name, path, WEXITSTATUS(status));
+}
+
+static void op_command(struct worker *w, uint64_t i)
+{
+	uint64_t begin;
+
+	execute(MOUNTS_ONE, place(i));
+	begin = now_ns();
+	execute(UNMOUNTS_ONE, place(i));
+	w->latency_ns = now_ns() - begin;
 }
 
 static void op(struct worker *w, uint64_t i)
@@ -98,10 +138,11 @@ static void turn(struct result *result, int how, uint64_t ops)
 {
 	const struct gate gate = {
 		.procs = 1,
+		.loose = command, /* and so are its commands */
 		.ops = ops,
 		.latency = true,
 		.prepare = prepare,
-		.op = op,
+		.op = command ? op_command : op,
 		.counts = { drawn ? "waits" : NULL },
 	};
 
@@ -117,6 +158,7 @@ static void wait_for_readers(void)
 		fail_errno("membarrier");
 }
 
+/* On a CPU, or where the scheduler puts it if that is negative. */
 static pid_t start_beside(int cpu, void (*what)(void))
 {
 	const pid_t pid = fork();
@@ -124,7 +166,8 @@ static pid_t start_beside(int cpu, void (*what)(void))
 	if (pid < 0)
 		fail_errno("fork");
 	if (!pid) {
-		pin_to(cpu);
+		if (cpu >= 0)
+			pin_to(cpu);
 		for (;;)
 			what();
 	}
@@ -135,12 +178,13 @@ static void run(void)
 {
 	struct result plain = { .label = "plain" }, lazy = { .label = "lazy" };
 	const uint64_t ops = arg_number("ops"), rounds = arg_number("rounds");
-	static pid_t beside[MAX_BESIDE + 1];
+	static pid_t beside[MAX_BESIDE + 2];
 	unsigned n = 0;
 
 	drawn = arg_number("drawn");
 	apart_us = arg_number("apart");
 	asleep = arg_number("asleep");
+	command = arg_number("command");
 	names = calloc(ops, sizeof(*names));
 	if (!names)
 		fail("no memory for %" PRIu64 " names", ops);
@@ -152,6 +196,8 @@ static void run(void)
 	if (arg_number("busy"))
 		for (unsigned i = 1; i < online_cpus() && n < MAX_BESIDE; i++)
 			beside[n++] = start_beside(online_cpu(i), relax);
+	if (arg_number("loops"))
+		beside[n++] = start_beside(-1, relax);
 	if (arg_number("others") && online_cpus() > 1) /* one alone waits for no reader */
 		beside[n++] = start_beside(online_cpu(online_cpus() - 1), wait_for_readers);
 	for (uint64_t round = 0; round < rounds; round++) {

@@ -7,6 +7,7 @@ by others; where the host forbids such namespaces these tests are skipped. The r
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -152,6 +153,21 @@ def test_umounts_are_timed_one_by_one(alone: list[str]) -> None:
     for line in lines:
         times = line["latency_ns"]
         assert 0 < times["p50"] <= times["p90"] <= times["p99"] <= times["max"] <= line["ns"]
+
+
+def test_umounts_by_commands_are_timed_as_well(alone: list[str]) -> None:
+    status, lines = run(alone, "umount", "ops=3", "rounds=1", "command=1")
+    assert status == 0
+    assert [(line["label"], line["ops"]) for line in lines] == [("plain", 3), ("lazy", 3)]
+    assert all(line["latency_ns"]["p50"] > 0 for line in lines)
+
+
+@pytest.mark.parametrize("name", ["mounts", "unmounts"])
+def test_such_a_command_ends_with_what_was_wrong(program: Path, tmp_path: Path, name: str) -> None:
+    there = [str(tmp_path / "nothing"), *["0"] * (name == "unmounts")]
+    done = subprocess.run([name, *there], executable=program, check=False, capture_output=True)
+    assert done.returncode == (errno.ENOENT if os.geteuid() == 0 else errno.EPERM)
+    assert (done.stdout, done.stderr) == (b"", b"")
 
 
 def test_each_size_is_a_result(alone: list[str]) -> None:

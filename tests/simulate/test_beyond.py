@@ -20,7 +20,6 @@ from contended.show import lesson, widget
 from contended.simulate import chart, curves, grace, machines
 from contended.simulate.chart import Mark
 from contended.simulate.slider import Slider
-from contended.simulate.verdict import SHOWN
 from contended.simulate.workload import Scenario
 
 pandas = pytest.importorskip("pandas")
@@ -172,17 +171,6 @@ def test_what_the_discussion_says_of_parameters_is_so() -> None:
     assert robot.range is not None
     assert at_192.published[1] < at_192.range[0] < 1 < at_192.range[1]
     assert robot.published[1] < robot.range[0] < robot.range[1] < 1
-
-
-@pytest.mark.parametrize("slug", SLUGS)
-def test_every_simulated_case_is_compared(slug: str) -> None:
-    table = beyond.comparison(slug)
-    shown_rows = {(row[0], row[1]) for row in table.rows}
-    all_rows = {(row.figure, row.name) for row in cases.prediction(slug).rows}
-    only_timed = "pause-|stat-profile|hitm-sites|robot-(regressions|(getdent|handle)-hitm|getdent)"
-    assert shown_rows == {row for row in all_rows if not re.match(only_timed, row[0])}
-    shown = tuple(words for words in SHOWN.values() if words != "counted" or slug == OVERLAY)
-    assert all(row[-1].startswith(shown) for row in table.rows)
 
 
 def test_the_slider_stands_still_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:

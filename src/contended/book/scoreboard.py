@@ -76,11 +76,7 @@ def _sentence(text: str) -> str:
 
 
 def _row(entry: Entry, row: Row, page: str) -> str:
-    sides = (
-        (_HEADS[2], row.timed, "not timed"),
-        (_HEADS[3], row.simulated, "none"),
-        (_HEADS[4], row.naive, "none"),
-    )
+    sides = zip(_HEADS[2:], row.sides, ("not timed", "none", "none"), strict=True)
     more = f'<a href="{page}#{escape(entry.section)}">Chapter {entry.chapter}</a>'
     if row.verdict == "differs":
         pages = page.rpartition("notebooks/")[0]
@@ -99,7 +95,8 @@ def _side(head: str, said: Said | None, none: str, unit: str) -> str:
     name = f'<span class="scoreboard-head">{escape(head)}: </span>'
     if said is None:
         return f'<td class="scoreboard-none">{name}<em>{none}</em></td>'
-    ends = f" <small>({escape(span(said.low, said.high))})</small>" * (said.low < said.high)
+    doubt = f'<span title="{escape(board.DOUBT)}"> !</span>' * bool(said.doubtful)
+    ends = f" <small>({escape(span(said.low, said.high))})</small>" * (said.low < said.high) + doubt
     mark = f'<span class="scoreboard-{said.verdict}"><span>{SHOWN[said.verdict]}</span></span>'
     return f"<td>{name}{escape(board.shown(said.middle, unit))}{ends} {mark}</td>"
 

@@ -12,19 +12,15 @@ from functools import cache
 
 from contended import cases, register, stats
 from contended.cases import timed
-from contended.cases.evidence import NONE
 from contended.cases.timed import Region
 from contended.errors import ContendedError, UsageError
 from contended.kernel import times
 from contended.show import lesson, widget
 from contended.show.canvas import Plot
-from contended.show.table import Table
 from contended.simulate import machines
 from contended.simulate.chart import Mark, chart
 from contended.simulate.curves import Curve, Sweep
-from contended.simulate.predict import span
 from contended.simulate.slider import Page, Slider, page
-from contended.simulate.verdict import Range
 
 
 def sweeps() -> dict[str, Sweep]:
@@ -138,30 +134,3 @@ def release_rates(slug: str, cpus: int) -> dict[str, float]:
     kernel = timed.record("history/time", slug).regions
     found = timed.curves(kernel, lambda region: str(region["variant"]))
     return {name: stats.median(curve.get(cpus, ())) for name, curve in found.items()}
-
-
-def comparison(slug: str) -> Table:
-    """Each published number beside the simulated one, over the parameters, and the naive guess.
-
-    What was timed of a figure of which nothing is simulated is the scoreboard's alone.
-    """
-    about = cases.study(slug).evidence
-
-    def shown(ends: Range | None, unit: str) -> str:
-        if ends is None:
-            return "-"
-        return span(*ends) if unit in ("ratio", "part") else f"{span(*ends)} {unit}"
-
-    rows = []
-    predicted = cases.prediction(slug).rows
-    simulated = {row.figure for row in predicted if row.simulated is not None}
-    for row in predicted:
-        kernel = {each.of for each in about.get(row.figure, NONE).timed}
-        if row.figure not in simulated and row.name in kernel:
-            continue
-        sides: list[Range | None] = [row.published]
-        if row.simulated is not None:  # or else the verdict has the other columns' room
-            sides += [(row.simulated, row.simulated), row.range, row.naive]
-        rows.append((row.figure, row.name, *(shown(each, row.unit) for each in sides), row.told))
-    head = ("figure", "value", "published", "simulated", "5 to 95 % of draws", "guess", "verdict")
-    return Table("Published and simulated; nothing is fitted to the published numbers", head, rows)

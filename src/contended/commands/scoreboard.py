@@ -15,7 +15,6 @@ from contended.commands import commandline
 from contended.scoreboard import board, simulated
 from contended.scoreboard.board import Entry
 from contended.show.table import columns
-from contended.simulate.predict import span
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -46,8 +45,7 @@ def _block(entry: Entry) -> Iterator[str]:
     yield f"{entry.chapter:02} {entry.slug}: {entry.figure}"
     rows = [["", "published", "virtual time", "simulated", "naive guess", "verdict"]]
     for row in entry.rows:
-        sides = (row.timed, row.simulated, row.naive)
-        there = ("-" if each is None else span(each.low, each.high) for each in sides)
+        there = (each.ends if each else "-" for each in row.sides)
         rows.append([row.name, row.text, *there, row.told])
     yield from (f"  {line}" for line in columns(rows).splitlines())
     yield from _readings("userspace", entry.userspace, entry.no_userspace)

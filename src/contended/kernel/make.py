@@ -60,6 +60,7 @@ _LAYERS = {
     "saving": ("base", "bare", "hz-1000", "preempt", "saving"),
     "saving-250": ("base", "bare", "hz-250", "preempt", "saving"),
     "rt": ("base", "bare", "hz-1000", "preempt", "rt"),
+    "rt-100": ("base", "bare", "preempt", "rt"),
 }
 _MEDDLING = re.compile(
     r"(MAKE|MAKEFLAGS|MFLAGS|GNUMAKEFLAGS|MAKELEVEL|MAKEFILES|MAKEOVERRIDES|ARCH|CROSS_COMPILE"

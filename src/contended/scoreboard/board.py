@@ -22,12 +22,30 @@ from contended.cases import evidence, timed
 from contended.cases.evidence import Evidence, Reading, Runs
 from contended.cases.timed import Timing
 from contended.errors import ContendedError
+from contended.kernel import times
 from contended.measure.results import number
 from contended.register import Case, Published
 from contended.scoreboard import simulated
 from contended.show import lesson
 from contended.simulate.predict import Predicted, cannot, span
-from contended.simulate.verdict import SHOWN, Kind, Range, Verdict, between, gap, judge, near, told
+from contended.simulate.verdict import (
+    DRAWS,
+    SHOWN,
+    Kind,
+    Range,
+    Verdict,
+    between,
+    gap,
+    judge,
+    near,
+    told,
+)
+
+DOUBT = (
+    f"! in some region ticks were more than {times.DOUBT:.0%} of the instructions, or as many "
+    "waits for lines were given up"
+)
+"""What a mark says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +57,12 @@ class Said:
     high: float
     verdict: Verdict
     gap: float  # the factor by which it differs, else 1
+    doubtful: int = 0  # of the regions that were read, those that are marked
+
+    @property
+    def ends(self) -> str:
+        """The range in words; with a mark, of which `DOUBT` says what it is."""
+        return span(self.low, self.high) + " !" * bool(self.doubtful)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +91,11 @@ class Row:
     def ours(self) -> Said | None:
         """What is shown and judged for us, the kernel where it was timed, else the simulator."""
         return self.timed or self.simulated
+
+    @property
+    def sides(self) -> tuple[Said | None, Said | None, Said | None]:
+        """What the kernel, the simulator and the guess say, in a table's order."""
+        return self.timed, self.simulated, self.naive
 
     @property
     def told(self) -> str:
@@ -112,16 +141,19 @@ def board(fresh: Path | None = None) -> tuple[Entry, ...]:
     or a figure's source has no address.
     """
     folder = fresh or Path(os.environ.get(lesson.FRESH) or tree.home() / "_build" / "runs")
-    urls = _urls()
+    return tuple(entry for case in register.all() for entry in of_case(case, folder))
+
+
+def of_case(case: Case, fresh: Path | None = None) -> list[Entry]:
+    """A case's figures; without `fresh` what was recorded stands for what the book measured."""
+    urls, runs, kept = _urls(), Runs(case.slug, fresh), simulated.load(case.slug)
     found = []
-    for case in register.all():
-        runs, kept = Runs(case.slug, folder), simulated.load(case.slug)
-        for figure in case.published:
-            if figure.source not in urls:
-                raise ContendedError(f"docs/references.bib has no address of {figure.source}")
-            about = cases.study(case.slug).evidence.get(figure.id, evidence.NONE)
-            found.append(_entry(case, figure, about, runs, kept, urls[figure.source]))
-    return tuple(found)
+    for figure in case.published:
+        if figure.source not in urls:
+            raise ContendedError(f"docs/references.bib has no address of {figure.source}")
+        about = cases.study(case.slug).evidence.get(figure.id, evidence.NONE)
+        found.append(_entry(case, figure, about, runs, kept, urls[figure.source]))
+    return found
 
 
 def tally(entries: tuple[Entry, ...]) -> dict[Verdict, int]:
@@ -166,7 +198,7 @@ def summary(entries: tuple[Entry, ...]) -> str:
         f"shown here. Of the {rows} that a naive guess can be made of, held: ours {ours}, the "
         f"guess {naive}; within a quarter, by the middle of what is predicted: ours {middles}, the "
         f"guess {guessed}. {apart} of those that held lie between two groups of draws: something "
-        "is not known, is drawn one way or the other, and neither fits."
+        f"is not known, is drawn one way or the other, and neither fits. What a mark says: {DOUBT}."
     )
 
 
@@ -181,7 +213,7 @@ def _entry(
 ) -> Entry:
     userspace, kernel = (tuple(map(runs.read, some)) for some in (about.userspace, about.kernel))
     readings = (*userspace, *kernel)
-    times = timed.load(case.slug, about.timed)
+    timings = timed.load(case.slug, about.timed)
     own = {row.name: row for row in kept if row.figure == figure.id}
     for missing in [value.name for value in figure.values if value.name not in own]:
         own[missing] = next(cannot(figure, "nothing here is of the same kind", missing))
@@ -198,7 +230,7 @@ def _entry(
         url=url,
         userspace=userspace,
         kernel=kernel,
-        rows=tuple(_row(figure, row, readings, times.get(row.name)) for row in own.values()),
+        rows=tuple(_row(figure, row, readings, timings.get(row.name)) for row in own.values()),
     )
 
 
@@ -220,7 +252,8 @@ def _row(
         if kept.guess is not None and kept.naive is not None:
             sides["naive"] = _said(kept.guess, kept.naive, kept)
     if timing is not None:
-        sides["timed"] = _said(stats.median(timing.values), stats.percentiles(timing.values), kept)
+        ends = stats.percentiles(timing.values)
+        sides["timed"] = _said(stats.median(timing.values), ends, kept, timing)
         if timing.guesses and sides["naive"] is None:
             guess = stats.percentiles(timing.guesses)
             sides["naive"] = _said(stats.median(timing.guesses), guess, kept)
@@ -244,10 +277,12 @@ def _row(
     )
 
 
-def _said(middle: float, ends: Range, kept: Predicted) -> Said:
+def _said(middle: float, ends: Range, kept: Predicted, timing: Timing | None = None) -> Said:
     kind: Kind = "predicted" if kept.kind == "counted" else kept.kind
-    verdict = judge(ends, kept.published, kept.unit, kind)
-    return Said(middle, *ends, verdict, gap(ends, kept.published, kept.unit))
+    boots = DRAWS if timing is None else timing.seeds  # a simulation has more
+    verdict = judge(ends, kept.published, kept.unit, kind, boots)
+    factor = gap(ends, kept.published, kept.unit)
+    return Said(middle, *ends, verdict, factor, timing.doubtful if timing else 0)
 
 
 def _published(figure: Published, kept: Predicted) -> str:

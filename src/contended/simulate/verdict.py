@@ -17,6 +17,7 @@ Kind = Literal["predicted", "fitted", "counted", "contradicted"]
 the source itself contradicts it."""
 Range = tuple[float, float]
 
+DRAWS = 10  # how many draws a prediction has that can be held
 NARROW = 2.0  # the ends of a prediction that can be held
 EXPONENT = 0.15  # a counted exponent is as near as this
 COUNT = 1.1  # and any other count as this, a factor
@@ -32,11 +33,16 @@ SHOWN: dict[Verdict, str] = {
 
 
 def judge(
-    ours: Range | None, published: Range, unit: str = "", kind: Kind = "predicted"
+    ours: Range | None,
+    published: Range,
+    unit: str = "",
+    kind: Kind = "predicted",
+    draws: int = DRAWS,
 ) -> Verdict:
     """The verdict over a range of ours, None where there is none, beside a published one.
 
-    Both are in the same unit; "%" is a change, and judged as the ratio that it is.
+    Both are in the same unit; "%" is a change, and judged as the ratio that it is. The range is
+    that of so many draws: of a few it is narrow by chance, and holds nothing.
     """
     if kind == "contradicted":
         return "inconsistent"
@@ -54,7 +60,7 @@ def judge(
     low, high = _plain(ours, unit)
     if low == high == 0:  # nothing is nothing, and no skill
         return "counted"
-    narrow = low > 0 and high <= NARROW * low
+    narrow = low > 0 and high <= NARROW * low and draws >= DRAWS
     return "held" if narrow and kind != "fitted" else "consistent"
 
 
