@@ -138,7 +138,10 @@ def by_draws() -> Iterator[tuple[str, str]]:
                     stats.median(half) / lockref_pause.published(name, n)
                     for half in lockref_pause.by_requests(name, n)
                 ]
-                cells.append("{:.2f}, {:.2f}".format(*rules))
+                about = lockref_pause.evidence()[lockref_pause.figure(n)].timed
+                lost = timed.load(lockref_pause.SLUG, about)[name].doubtful
+                # whichever group they are in
+                cells.append("{:.2f}, {:.2f}".format(*rules) + " !" * bool(lost))
                 for rule, middle in zip(("chance", "grouped"), rules, strict=True):
                     good.setdefault((rule, quotient), []).append(close(name, middle))
             yield f"many {name}", f"| {lockref_pause.said(name)} | {' | '.join(cells)} |"

@@ -101,6 +101,13 @@ def test_a_verdict_does_not_depend_on_the_unit_s_size(ours: Range, published: Ra
         assert judge(a, b) == judge(ours, published)
 
 
+@given(ranges, ranges, st.integers(1, 40))
+def test_few_draws_hold_nothing(ours: Range, published: Range, draws: int) -> None:
+    """And change nothing else."""
+    told, many = judge(ours, published, draws=draws), judge(ours, published)
+    assert told == ("consistent" if many == "held" and draws < 10 else many)
+
+
 @given(ranges, ranges)
 def test_agreeing_is_mutual_and_differing_has_a_gap(ours: Range, published: Range) -> None:
     factor = gap(ours, published)
