@@ -483,6 +483,7 @@ def queues(file: str, variant: str) -> tuple[dict[int, float], str]:
     if not rates:
         return {}, f"in none of {len(boots)}"
     ends = f"{min(rates.values()):.2f} to {max(rates.values()):.2f}"
+    ends += " !" * any(times.doubtful(boots[seed]) for seed in rates)
     return rates, f"in {len(rates)} of {len(boots)}: {ends}"
 
 
