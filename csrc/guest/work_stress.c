@@ -18,7 +18,9 @@
  * looks the dentry of others up, under its lock. All processes go the same way.
  * Those who have done it for a while may be in different places: each begins
  * at one by chance, or with spread=0 all at the directory of the first process,
- * as most are those of processes.
+ * as most are those of processes. As stress-ng goes down into a directory it
+ * leaves those above open (held=1). A server has many more devices than a guest,
+ * so sysfs may be gone through several times for each time that proc is.
  */
 #include "guest.h"
 
@@ -35,6 +37,7 @@
 #define ALONE WORK "/m0"
 #define MAX_DIRS 65536
 #define MAX_ROOM 262144
+#define MAX_DEPTH 16
 #define PAGE 4096
 
 static const struct param handle_params[] = {
@@ -58,6 +61,8 @@ static const struct param getdent_params[] = {
 	{ "ops", PARAM_NUMBER, "100", 1, 10000000, NULL,
 	  "directories until more than half the processes have listed as many" },
 	{ "spread", PARAM_NUMBER, "1", 0, 1, NULL, "0: all begin at the first process's directory" },
+	{ "held", PARAM_NUMBER, "0", 0, 1, NULL, "1: the directories above stay open" },
+	{ "sysfs", PARAM_NUMBER, "1", 1, 1000, NULL, "how often sysfs is gone through, for once proc" },
 	{ 0 },
 };
 
@@ -206,20 +211,62 @@ static void walk(const char *path, unsigned depth)
 	closedir(dir);
 }
 
+/* Open directories above the one that is listed, the outermost first; each process's own. */
+static struct {
+	const char *path;
+	int fd;
+} held[MAX_DEPTH];
+static unsigned n_held;
+static bool hold;
+
+static bool is_below(const char *path, const char *above)
+{
+	const size_t length = strlen(above);
+
+	return !strncmp(path, above, length) && path[length] == '/';
+}
+
+static void stay_open(const char *path, int fd)
+{
+	if (n_held == MAX_DEPTH)
+		fail("%s lies deeper than %u directories", path, MAX_DEPTH);
+	held[n_held].path = path;
+	held[n_held++].fd = fd;
+}
+
+/* Who is in the middle has those above open already. */
+static void open_above(const char *path)
+{
+	for (unsigned k = 0; k < n_dirs; k++)
+		if (is_below(path, dirs[k]) &&
+		    !(n_held && strlen(held[n_held - 1].path) >= strlen(dirs[k])))
+			stay_open(dirs[k], open_file(dirs[k], O_RDONLY | O_DIRECTORY));
+}
+
+/* Close those that the next path is not below. */
+static void leave(const char *next)
+{
+	while (n_held && !is_below(next, held[n_held - 1].path))
+		if (close(held[--n_held].fd))
+			fail_errno("close %s", held[n_held].path);
+}
+
 static void op_getdent(struct worker *w, uint64_t i)
 {
 	const uint64_t chance = by_chance(w->local[1] + i);
 	const long call = chance & 1 ? SYS_getdents64 : SYS_getdents;
 	const size_t room = ((chance >> 1) % MAX_ROOM + PAGE) & ~(size_t)(PAGE - 1);
 	const char *path = dirs[(w->local[0] + i) % n_dirs];
-	int fd = open(path, O_RDONLY | O_DIRECTORY);
 	char *entries;
 	long n;
+	int fd;
 
+	leave(path);
 	/*
 	 * A thread of the kernel may have ended since, and its directories with
 	 * it. That is an operation here, and none of stress-ng's.
 	 */
+	fd = open(path, O_RDONLY | O_DIRECTORY);
 	if (fd < 0 && errno == ENOENT)
 		return;
 	if (fd < 0)
@@ -232,7 +279,9 @@ static void op_getdent(struct worker *w, uint64_t i)
 	if (n < 0 && errno != ENOENT)
 		fail_errno("list %s", path);
 	free(entries);
-	if (close(fd))
+	if (hold)
+		stay_open(path, fd);
+	else if (close(fd))
 		fail_errno("close %s", path);
 }
 
@@ -240,6 +289,9 @@ static void prepare_getdent(struct worker *w)
 {
 	w->local[0] = arg_number("spread") ? by_chance(w->id) : first_process;
 	w->local[1] = (uint64_t)w->id << 32;
+	hold = arg_number("held");
+	if (hold)
+		open_above(dirs[w->local[0] % n_dirs]);
 }
 
 static void run_getdent(void)
@@ -259,7 +311,8 @@ static void run_getdent(void)
 	struct result result = { 0 };
 
 	for (unsigned i = 0; i < ARRAY_SIZE(roots); i++)
-		walk(roots[i].path, roots[i].depth);
+		for (uint64_t k = strcmp(roots[i].path, "/sys") ? 1 : arg_number("sysfs"); k; k--)
+			walk(roots[i].path, roots[i].depth);
 	if (!first_process)
 		fail("there is no directory of a process in /proc");
 	result.size = n_dirs;

@@ -254,6 +254,30 @@ def test_listings_come_to_sysfs_by_either_call(kernel: Kernel) -> None:
     assert all(result["calls"].values())
 
 
+def test_sysfs_can_be_gone_through_more_often(kernel: Kernel) -> None:
+    calls, sizes, listed = "kernfs_fop_readdir", [], []
+    for often in ("1", "3"):
+        (result,) = on(kernel, run="getdent", ops="3000", sysfs=often, calls=calls).results
+        sizes.append(result["size"])
+        listed.append(result["calls"][calls] / result["ops"])
+    # From one to three times there are twice as many more: so sysfs has a part of the first.
+    part = (sizes[1] - sizes[0]) / 2 / sizes[0]
+    assert 0.05 < part < 0.95
+    assert listed[1] > listed[0] > 0
+
+
+@pytest.mark.parametrize("held", [0, 1])
+def test_directories_above_stay_open(kernel: Kernel, held: int) -> None:
+    """It goes down from /proc/1, and has three open from its warm-up, and /proc."""
+    opens, closes = "__x64_sys_open", "__x64_sys_close"
+    how = {"ops": "4", "spread": "0", "held": str(held), "calls": f"{opens},{opens}at,{closes}"}
+    (result,) = on(kernel, run="getdent", **how).results
+    calls = result["calls"]
+    left = calls.get(opens, 0) + calls[f"{opens}at"] - calls[closes]
+    # so where it stops is as deep as these only if those above are not kept
+    assert (left != 0 and -4 <= left <= 8) if held else left == 0
+
+
 @pytest.mark.parametrize("name", ["handle", "handle-perturbed"])
 def test_handles_need_a_configuration_of_their_own(kernel: Kernel, name: str) -> None:
     with pytest.raises(GuestError, match="boot one with config handles"):
