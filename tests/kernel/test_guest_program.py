@@ -270,9 +270,9 @@ def test_sysfs_can_be_gone_through_more_often(kernel: Kernel) -> None:
 def test_directories_above_stay_open(kernel: Kernel, held: int) -> None:
     """It goes down from /proc/1, and has three open from its warm-up, and /proc."""
     opens, closes = "__x64_sys_open", "__x64_sys_close"
-    how = {"ops": "4", "spread": "0", "held": str(held), "calls": f"{opens},{opens}at,{closes}"}
-    (result,) = on(kernel, run="getdent", **how).results
-    calls = result["calls"]
+    watched = f"{opens},{opens}at,{closes}"
+    report = on(kernel, run="getdent", ops="4", spread="0", held=str(held), calls=watched)
+    calls = report.results[0]["calls"]
     left = calls.get(opens, 0) + calls[f"{opens}at"] - calls[closes]
     # so where it stops is as deep as these only if those above are not kept
     assert (left != 0 and -4 <= left <= 8) if held else left == 0
