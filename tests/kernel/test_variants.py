@@ -253,7 +253,17 @@ BY_HAND = (
     *("handles", "many"),
     *("distribution", "distribution-ima", "distribution-disk"),
     *("distribution-network", "distribution-many"),
-    *("hz-250", "hz-1000", "preempt", "preempt-250", "saving", "saving-250", "rt", "rt-100"),
+    *(
+        "hz-250",
+        "hz-1000",
+        "preempt",
+        "preempt-250",
+        "saving",
+        "saving-250",
+        "rt",
+        "rt-100",
+        "rt-250",
+    ),
     *("kasan", "kcsan", "selftests"),
 )
 

@@ -61,6 +61,7 @@ _LAYERS = {
     "saving-250": ("base", "bare", "hz-250", "preempt", "saving"),
     "rt": ("base", "bare", "hz-1000", "preempt", "rt"),
     "rt-100": ("base", "bare", "preempt", "rt"),
+    "rt-250": ("base", "bare", "hz-250", "preempt", "rt"),
 }
 _MEDDLING = re.compile(
     r"(MAKE|MAKEFLAGS|MFLAGS|GNUMAKEFLAGS|MAKELEVEL|MAKEFILES|MAKEOVERRIDES|ARCH|CROSS_COMPILE"

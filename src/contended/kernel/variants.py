@@ -40,6 +40,7 @@ Config = Literal[
     "saving-250",
     "rt",
     "rt-100",
+    "rt-250",
     "observe",
 ]
 CONFIGS = get_args(Config)
@@ -50,7 +51,7 @@ WITH_DWARF = (
     *("distribution-network", "distribution-many"),
 )
 #: The first release that has what a configuration asks for.
-SINCE: dict[str, str] = {"rt": "6.12", "rt-100": "6.12"}
+SINCE: dict[str, str] = dict.fromkeys(("rt", "rt-100", "rt-250"), "6.12")
 #: The first that no longer has it.
 BEFORE: dict[str, str] = {"saving": "5.17", "saving-250": "5.17"}
 MAX_VCPUS = 128  #: What the kernels are configured for.

@@ -60,10 +60,10 @@ RECORDS = {
     "waits-row-saving": "--runs row-preempt,row-saving,row-preempt-1000,row-saving-1000 "
     "--variants before --cpus 1,4 --boots 10 --source TARBALL-OF-5.10",
     "waits-row-loops": "--runs loops,loops-saving,loops-1000,loops-saving-1000 "
-    "--variants before --cpus 1,4 --boots 10 --source TARBALL-OF-5.10",
+    "--variants before --cpus 1 --boots 10 --source TARBALL-OF-5.10",
     "waits-command": "--runs command-100 --variants before,queue-rcu-work --cpus 4,8 --boots 10",
-    "waits-command-rt": "--runs command-rt,command-rt-100 --variants before --cpus 4,8 --boots 10 "
-    "--source TARBALL-OF-6.12",
+    "waits-command-rt": "--runs command-rt-100,command-rt-250,command-rt --variants before "
+    "--cpus 4,8,16 --boots 10 --source TARBALL-OF-6.12",
     "waits-rt": "--runs rt,rt-nocbs --variants before --cpus 1,4,16 --boots 10 "
     "--source TARBALL-OF-6.12",
 }
