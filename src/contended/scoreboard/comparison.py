@@ -23,7 +23,7 @@ def table(slug: str) -> Table:
         (entry.figure, row) for entry in board.of_case(register.get(slug)) for row in entry.rows
     ]
     return Table(
-        "Published, and what came of it here; nothing is fitted to the published numbers",
+        "Published, and what came of it here",
         _HEAD,
         [
             (figure, row.name, row.text, *(s.ends if s else "-" for s in row.sides), row.told)
