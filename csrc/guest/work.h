@@ -9,4 +9,5 @@ extern const struct workload work_open_creat, work_stat, work_fstat, work_open, 
 	work_faccessat, work_overlay_read, work_umount, work_lazy_busy,
 	work_umount_trees, work_binds, work_mountinfo, work_mount_walk, work_percpu,
 	work_handle, work_handle_perturbed, work_full, work_full_perturbed, work_getdent,
+	work_getdent_perturbed,
 	work_scripts, work_calls, work_smoke, work_fuzz, work_c2c_validate, work_panic;

@@ -21,6 +21,9 @@
  * as most are those of processes. As stress-ng goes down into a directory it
  * leaves those above open (held=1). A server has many more devices than a guest,
  * so sysfs may be gone through several times for each time that proc is.
+ *
+ * getdent-perturbed: the same while somebody lists the root, whose dentry all
+ * take that leave lock-free walk in sysfs.
  */
 #include "guest.h"
 
@@ -63,6 +66,17 @@ static const struct param getdent_params[] = {
 	{ "spread", PARAM_NUMBER, "1", 0, 1, NULL, "0: all begin at the first process's directory" },
 	{ "held", PARAM_NUMBER, "0", 0, 1, NULL, "1: the directories above stay open" },
 	{ "sysfs", PARAM_NUMBER, "1", 1, 1000, NULL, "how often sysfs is gone through, for once proc" },
+	{ 0 },
+};
+
+static const struct param getdent_perturbed_params[] = {
+	{ "ops", PARAM_NUMBER, "100", 1, 10000000, NULL,
+	  "directories in each phase until more than half the processes have listed as many" },
+	{ "spread", PARAM_NUMBER, "1", 0, 1, NULL, "0: all begin at the first process's directory" },
+	{ "held", PARAM_NUMBER, "1", 0, 1, NULL, "1: the directories above stay open" },
+	{ "sysfs", PARAM_NUMBER, "1", 1, 1000, NULL, "how often sysfs is gone through, for once proc" },
+	{ "listings", PARAM_NUMBER, "0", 0, 1000000, NULL,
+	  "how often the root is listed (0: while the phase lasts)" },
 	{ 0 },
 };
 
@@ -294,12 +308,22 @@ static void prepare_getdent(struct worker *w)
 		open_above(dirs[w->local[0] % n_dirs]);
 }
 
-static void run_getdent(void)
+static void note_directories(void)
 {
 	static const struct {
 		const char *path;
 		unsigned depth;
 	} roots[] = { { "/proc", 8 }, { "/dev", 1 }, { "/sys", 8 } };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(roots); i++)
+		for (uint64_t k = strcmp(roots[i].path, "/sys") ? 1 : arg_number("sysfs"); k; k--)
+			walk(roots[i].path, roots[i].depth);
+	if (!first_process)
+		fail("there is no directory of a process in /proc");
+}
+
+static void run_getdent(void)
+{
 	const struct gate gate = {
 		.procs = arg_procs(worker_cpus()),
 		.ops = arg_number("ops"),
@@ -310,14 +334,24 @@ static void run_getdent(void)
 	};
 	struct result result = { 0 };
 
-	for (unsigned i = 0; i < ARRAY_SIZE(roots); i++)
-		for (uint64_t k = strcmp(roots[i].path, "/sys") ? 1 : arg_number("sysfs"); k; k--)
-			walk(roots[i].path, roots[i].depth);
-	if (!first_process)
-		fail("there is no directory of a process in /proc");
+	note_directories();
 	result.size = n_dirs;
 	gate_run(&gate, &result);
 	report_result(&result);
+}
+
+static void run_getdent_perturbed(void)
+{
+	const struct gate gate = {
+		.ops = arg_number("ops"),
+		.on = true,
+		.warm_ups = 3,
+		.prepare = prepare_getdent,
+		.op = op_getdent,
+	};
+
+	note_directories();
+	lister_phases(gate, "/", arg_number("listings"));
 }
 
 const struct workload work_handle = {
@@ -339,4 +373,8 @@ const struct workload work_full_perturbed = {
 const struct workload work_getdent = {
 	"getdent", "directories of proc and sysfs listed, as by stress-ng --getdent",
 	getdent_params, run_getdent, false,
+};
+const struct workload work_getdent_perturbed = {
+	"getdent-perturbed", "such directories: calm, while the root is listed, after",
+	getdent_perturbed_params, run_getdent_perturbed, false,
 };

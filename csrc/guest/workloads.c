@@ -9,7 +9,7 @@ const struct workload *const workloads[] = {
 	&work_faccessat, &work_overlay_read, &work_umount, &work_lazy_busy,
 	&work_umount_trees, &work_binds, &work_mountinfo, &work_mount_walk, &work_percpu,
 	&work_handle, &work_handle_perturbed, &work_full, &work_full_perturbed,
-	&work_getdent, &work_scripts, &work_calls, &work_smoke, &work_fuzz,
+	&work_getdent, &work_getdent_perturbed, &work_scripts, &work_calls, &work_smoke, &work_fuzz,
 	&work_c2c_validate, &work_panic,
 	NULL,
 };

@@ -111,7 +111,7 @@ def test_the_list_describes_every_workload(program: Path) -> None:
     assert status == 0
     assert {line["type"] for line in lines} == {"workload"}
     names = [line["name"] for line in lines]
-    assert len(names) == len(set(names)) == 25
+    assert len(names) == len(set(names)) == 26
     assert set(SINGLE) < set(names)
     assert all(line["help"] for line in lines)
 
