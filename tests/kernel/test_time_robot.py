@@ -77,6 +77,44 @@ def test_the_page_says_what_looks_are_worth_to_listings_that_begin_together(page
     assert f"looks are worth {min(whole):.2f} to {max(whole):.2f} times." in said
 
 
+def test_listings_as_stress_ng_s_are_none_the_slower_for_looks(page: str) -> None:
+    said = " ".join(page.split())
+    over = {}
+    for often in (1, 3, 10, 30):
+        boots = timed.record("lockref-degrade", f"time-getdent-sysfs-{often}").of("before", 64)
+        over[often] = sorted(
+            part(boot, "proc_subdir_lock") / part(boot, "down_read|up_read")
+            for boot in boots.values()
+        )
+        assert len(boots) == 2
+    ones, threes = (" and ".join(f"{x:.1f}" for x in over[k]) for k in (1, 3))
+    tens, thirties = ({f"{x:.1f}" for x in over[k]} for k in (10, 30))
+    assert (
+        f"have {ones} times as much at the lock as at the semaphore with K of 1, {threes} with 3, "
+        f"{tens.pop()} with 10 and {thirties.pop()} with 30. So K is 3."
+    ) in said
+    assert not tens
+    assert not thirties
+
+    def off(often: int) -> float:
+        return max(stats.median(over[often]) / 2, 2 / stats.median(over[often]))
+
+    assert min(over, key=off) == 3
+    held = timed.record("lockref-degrade", "time-getdent-held")
+    plain, looking = (held.rates(variant, 64) for variant in ("before", "spin-100"))
+    assert len(plain) == 3
+    rates = (
+        f"{min(r.values()) / 1e6:.2f} to {max(r.values()) / 1e6:.2f}" for r in (looking, plain)
+    )
+    assert "there are {} million listings a second, and {} without".format(*rates) in said
+    gained = [looking[seed] / plain[seed] for seed in plain]
+    assert f"{min(gained):.2f} to {max(gained):.2f} times seed by seed" in said
+    assert min(gained) > 0.75
+    boots = [b for variant in ("before", "spin-100") for b in held.of(variant, 64).values()]
+    assert percent(boots, "d_lockref") == "1 to 1 %"
+    assert "Dentries have 1 % of the waits." in said
+
+
 def test_the_page_says_how_many_hitm_of_listings_cross(page: str) -> None:
     record = timed.record("lockref-degrade", "time-getdent")
     plain, looking = (

@@ -198,16 +198,6 @@ def test_the_page_says_that_neither_preemption_nor_an_older_release_matters() ->
     assert f"12, and {said[1]}. Published are 7.2 and 20." in page
 
 
-def test_the_page_says_how_long_the_slowest_boot_waits() -> None:
-    kept = waits.recorded(SLUG, "waits-beside")
-    case = register.get(SLUG)
-    for figure, how in (("defer-everything", "plain"), ("no-wait", "lazy")):
-        published = case.figure(figure).value("before").middle
-        worst = max(max(kept.ms(run, "before", how)) for run in ("hz-100", "both-100"))
-        assert worst / published == pytest.approx(2 / 3, abs=0.02)
-    assert "some two thirds of the time before" in (tree.home() / "docs" / "misses.md").read_text()
-
-
 def test_a_table_has_a_row_for_each_run_and_a_range_of_its_boots() -> None:
     one = waits.recorded(SLUG).results[0]
     kept = replace(one, variant="before", label="lazy", run="x")

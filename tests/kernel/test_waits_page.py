@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""What the page on misses says of umounts, and of what runs beside them, is in the records."""
+
+from __future__ import annotations
+
+import pytest
+
+from contended import register, stats, tree
+from contended.kernel import waits
+from contended.simulate import grace
+
+SLUG = "umount-grace-period"
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return " ".join((tree.home() / "docs" / "misses.md").read_text().split())
+
+
+def middle(kept: waits.Waits, run: str, label: str, cpus: int, variant: str = "before") -> float:
+    ms = kept.ms(run, variant, label, cpus)
+    assert len(ms) == 10
+    return stats.median(ms)
+
+
+def test_idle_processors_that_sleep_on_bring_the_quotient_alone(page: str) -> None:
+    kept = waits.recorded(SLUG, "waits-row-saving")
+    assert kept.source.startswith("5.10.")
+    told = register.get(SLUG).figure("umounts-in-a-row")
+    one, four = (told.value(name).middle for name in ("1-cpu", "4-cpus"))
+    rows = {
+        "row-preempt": "250 ticks a second",
+        "row-saving": "250, and idle processors sleep on",
+        "row-preempt-1000": "1000",
+        "row-saving-1000": "1000, and idle processors sleep on",
+    }
+    for run, name in rows.items():
+        alone, several = (middle(kept, run, "plain", cpus) for cpus in (1, 4))
+        assert f"| {name} | {alone:.1f} | {several:.1f} | {several / alone:.1f} |" in page
+        near = [0.75 < x < 1.25 for x in (alone / one, several / four)]
+        if "saving" in run:
+            assert not any(near)
+            assert 0.75 < several / alone / (four / one) < 1.25
+        else:
+            assert several / alone < 0.75 * four / one
+    assert f"| published | {one:.1f} | {four:.0f} | {four / one:.1f} |" in page
+    off = [middle(kept, "row-saving", "plain", n) / x for n, x in ((1, one), (4, four))]
+    assert {f"{x:.1f}" for x in off} == {"1.6", "1.7"}
+    assert "some 1.6 times too long" in page
+    lazy = [middle(kept, run, "lazy", 4) for run in ("row-saving", "row-saving-1000")]
+    assert f"take {lazy[0]:.1f} ms with 250 ticks, and {lazy[1]:.1f} with 1000" in page
+
+
+def test_who_computes_beside_them_changes_nothing(page: str) -> None:
+    kept = waits.recorded(SLUG, "waits-row-loops")
+    for run in ("loops", "loops-saving", "loops-1000", "loops-saving-1000"):
+        for label in ("plain", "lazy"):
+            ms = 3 if run.endswith("1000") else 12
+            assert middle(kept, run, label, 1) == pytest.approx(ms, rel=0.01)
+    assert "waits for three ticks as before, 12 and 3 ms, with the option and without." in page
+
+
+def test_commands_wait_for_longer_than_calls(page: str) -> None:
+    kept, case = waits.recorded(SLUG, "waits-command-rt"), register.get(SLUG)
+    assert kept.source.startswith("6.12.")
+    runs = {"command-rt-100": "100", "command-rt-250": "250", "command-rt": "1000"}
+    for run, hz in runs.items():
+        for label in ("plain", "lazy"):
+            cells = [f"{middle(kept, run, label, cpus):.1f}" for cpus in (4, 8, 16)]
+            words = " ticks a second" * (hz == "100" and label == "plain")
+            assert f"| {hz}{words}, {label} | {' | '.join(cells)} |" in page
+    rest = grace.Rcu().call_us / 1000
+    for figure, label in (("defer-everything", "plain"), ("no-wait", "lazy")):
+        told = case.figure(figure).value("before").middle
+        few = [middle(kept, "command-rt-100", label, cpus) for cpus in (4, 8)]
+        assert max(few) < 0.75 * told  # so by the rule it is not explained
+        assert 0.75 < middle(kept, "command-rt-100", label, 16) / told < 1
+    plain = middle(kept, "command-rt-100", "plain", 16) + rest
+    whole = case.figure("defer-everything").value("before").middle
+    assert plain / whole == pytest.approx(4 / 5, abs=0.02)
+    assert "they come to four fifths of the time before" in page
+    calls = waits.recorded(SLUG, "waits-several")
+    for label in ("plain", "lazy"):
+        for cpus in (4, 16, 64):
+            ms = stats.median(calls.ms("hz-100", "before", label, cpus))
+            assert 34.5 < ms < 37.5
+            assert ms < 0.9 * middle(kept, "command-rt-100", label, max(4, min(cpus, 16)))
+
+
+def test_a_kernel_that_is_none_for_real_time_takes_as_long(page: str) -> None:
+    kept = waits.recorded(SLUG, "waits-command")
+    plain, lazy = (
+        [middle(kept, "command-100", label, cpus) for cpus in (4, 8)] for label in ("plain", "lazy")
+    )
+    assert f"takes {plain[0]:.0f} and {plain[1]:.0f} ms with plain ones, and {lazy[0]:.0f}" in page
+    assert f"{lazy[0]:.0f} and {lazy[1]:.0f} with lazy ones." in page
+    for cpus in (4, 8):
+        left = middle(kept, "command-100", "lazy", cpus, "queue-rcu-work")
+        assert f"{left:.1f}" == "0.3"
