@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from contended import cli, register, stats, tree
+from contended import cli, stats, tree
 from contended.cases.umount_grace_period import CONFIGURED
 from contended.errors import ContendedError
 from contended.kernel import boot, build, make, qemu, source, times, variants, waits
