@@ -134,6 +134,7 @@ def test_the_real_configurations_come_out_as_asked_for(name: str, tmp_path: Path
     assert ("CONFIG_IMA=y" in text) == (disk or name == "distribution-ima")
     assert ("CONFIG_PREEMPT_RCU=y" in text) == name.startswith("preempt")
     rates = {"hz-250": 250, "hz-1000": 1000, "preempt": 1000, "preempt-250": 250}
+    rates["distribution-1000"] = 1000
     assert f"CONFIG_HZ={rates.get(name, 100)}\n" in text
     assert make.hz(name, source.version) == rates.get(name, 100)
 

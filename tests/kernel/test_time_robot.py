@@ -110,8 +110,8 @@ def test_listings_as_stress_ng_s_are_none_the_slower_for_looks(page: str) -> Non
     gained = [looking[seed] / plain[seed] for seed in plain]
     assert f"{min(gained):.2f} to {max(gained):.2f} times seed by seed" in said
     assert min(gained) > 0.75
-    boots = [b for variant in ("before", "spin-100") for b in held.of(variant, 64).values()]
-    assert percent(boots, "d_lockref") == "1 to 1 %"
+    both = [b for variant in ("before", "spin-100") for b in held.of(variant, 64).values()]
+    assert percent(both, "d_lockref") == "1 to 1 %"
     assert "Dentries have 1 % of the waits." in said
 
 

@@ -252,7 +252,7 @@ def test_a_file_needs_a_variant(home: Path) -> None:
 BY_HAND = (
     *("handles", "many"),
     *("distribution", "distribution-ima", "distribution-disk"),
-    *("distribution-network", "distribution-many"),
+    *("distribution-network", "distribution-many", "distribution-1000"),
     *(
         "hz-250",
         "hz-1000",

@@ -47,6 +47,7 @@ _LAYERS = {
     "distribution-disk": ("base", "distribution", "ima", "disk"),
     "distribution-network": ("base", "distribution", "network"),
     "distribution-many": ("base", "distribution", "many"),
+    "distribution-1000": ("base", "distribution", "hz-1000"),
     "debug": ("base", "bare", "debug"),
     "up": ("base", "bare", "debug", "up"),
     "kasan": ("base", "bare", "kasan"),

@@ -27,6 +27,7 @@ Config = Literal[
     "distribution-disk",
     "distribution-network",
     "distribution-many",
+    "distribution-1000",
     "debug",
     "up",
     "kasan",
@@ -48,7 +49,7 @@ CONFIGS = get_args(Config)
 WITH_DWARF = (
     *("base", "users", "handles", "many", "observe"),
     *("distribution", "distribution-ima", "distribution-disk"),
-    *("distribution-network", "distribution-many"),
+    *("distribution-network", "distribution-many", "distribution-1000"),
 )
 #: The first release that has what a configuration asks for.
 SINCE: dict[str, str] = dict.fromkeys(("rt", "rt-100", "rt-250"), "6.12")
