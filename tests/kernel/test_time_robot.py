@@ -115,6 +115,20 @@ def test_listings_as_stress_ng_s_are_none_the_slower_for_looks(page: str) -> Non
     assert "Dentries have 1 % of the waits." in said
 
 
+def test_no_queue_lasts_at_the_root(page: str) -> None:
+    record = timed.record("lockref-degrade", "time-getdent-stay")
+    calm, *others = (
+        record.rates("spin-100-stay", 64, label) for label in ("calm", "perturbed", "after")
+    )
+    assert len(calm) == 3
+    beside, after = ([rates[seed] / calm[seed] for seed in sorted(calm)] for rates in others)
+    assert (
+        "makes {:.2f}, {:.2f} and {:.2f} times what it makes before, and after that {:.2f}, "
+        "{:.2f} and {:.2f} times.".format(*beside, *after)
+    ) in page
+    assert max(beside) > 0.75  # or else one would, by the rule
+
+
 def test_the_page_says_how_many_hitm_of_listings_cross(page: str) -> None:
     record = timed.record("lockref-degrade", "time-getdent")
     plain, looking = (
