@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -396,6 +397,16 @@ def test_changes_and_waits_in_guest_time_are_read(
     other = waited.other_wait("a/b", "after", "before", "lazy", ("b",), (4,), **more)
     (read,) = timed.load("some-case", [other]).values()
     assert (read.values, read.guesses) == ((52 / 30,), (1.0,))
+
+
+def test_the_page_marks_what_is_doubtful(entries: tuple[Entry, ...]) -> None:
+    sides = [said for entry in entries for row in entry.rows for said in row.sides if said]
+    doubtful = sum(bool(said.doubtful) for said in sides)
+    assert 0 < doubtful < len(sides) / 2
+    page = scoreboard.html(entries)
+    assert page.count("\u00a0!</span>") == doubtful
+    assert html.escape(board.DOUBT) in page
+    assert board.DOUBT in board.summary(entries)
 
 
 def test_what_was_given_up_is_doubted_whatever_kept_the_time() -> None:

@@ -95,7 +95,7 @@ def _side(head: str, said: Said | None, none: str, unit: str) -> str:
     name = f'<span class="scoreboard-head">{escape(head)}: </span>'
     if said is None:
         return f'<td class="scoreboard-none">{name}<em>{none}</em></td>'
-    doubt = f'<span title="{escape(board.DOUBT)}"> !</span>' * bool(said.doubtful)
+    doubt = f'<span title="{escape(board.DOUBT)}">\u00a0!</span>' * bool(said.doubtful)
     ends = f" <small>({escape(span(said.low, said.high))})</small>" * (said.low < said.high) + doubt
     mark = f'<span class="scoreboard-{said.verdict}"><span>{SHOWN[said.verdict]}</span></span>'
     return f"<td>{name}{escape(board.shown(said.middle, unit))}{ends} {mark}</td>"
