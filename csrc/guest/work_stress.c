@@ -251,10 +251,18 @@ static void stay_open(const char *path, int fd)
 /* Who is in the middle has those above open already. */
 static void open_above(const char *path)
 {
-	for (unsigned k = 0; k < n_dirs; k++)
-		if (is_below(path, dirs[k]) &&
-		    !(n_held && strlen(held[n_held - 1].path) >= strlen(dirs[k])))
-			stay_open(dirs[k], open_file(dirs[k], O_RDONLY | O_DIRECTORY));
+	for (unsigned k = 0; k < n_dirs; k++) {
+		int fd;
+
+		if (!is_below(path, dirs[k]) ||
+		    (n_held && strlen(held[n_held - 1].path) >= strlen(dirs[k])))
+			continue;
+		fd = open(dirs[k], O_RDONLY | O_DIRECTORY);
+		if (fd >= 0)
+			stay_open(dirs[k], fd);
+		else if (errno != ENOENT) /* as in op_getdent() */
+			fail_errno("open %s", dirs[k]);
+	}
 }
 
 /* Close those that the next path is not below. */

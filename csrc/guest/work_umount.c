@@ -17,12 +17,13 @@
  * With command=1 a command mounts it before each, and another unmounts it, as
  * perf stat repeats it: what is timed is all of the latter, from fork() to its
  * end. Commands that begin and end leave work to RCU, so that a grace period
- * may be on its way just then.
+ * may be on its way just then. No time passes between them.
  */
 #include "guest.h"
 
 #include <linux/membarrier.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -68,19 +69,6 @@ static const char *place(uint64_t i)
 	return text(WORK "/%s", names[i]);
 }
 
-static void prepare(struct worker *w)
-{
-	(void)w;
-	if (drawn)
-		drawn_process_name();
-	for (uint64_t i = 0; i < each && !command; i++)
-		mount_fs("tmpfs", place(i), NULL);
-	/* The first of a kind may be slower. */
-	mount_fs("tmpfs", place(0), NULL);
-	unmount(place(0), flags);
-	sleep_ms(20);
-}
-
 /* The guest's own program, told by its name what to do; see main(). */
 static void execute(const char *name, const char *path)
 {
@@ -98,8 +86,29 @@ static void execute(const char *name, const char *path)
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) != pid)
 		fail_errno("execute %s", name);
-	if (status)
-		fail("%s %s ends with %d", name, path, WEXITSTATUS(status));
+	if (WIFSIGNALED(status))
+		fail("%s %s is killed by signal %d", name, path, WTERMSIG(status));
+	errno = WEXITSTATUS(status);
+	if (errno)
+		fail_errno("%s %s", name, path);
+}
+
+static void prepare(struct worker *w)
+{
+	(void)w;
+	if (drawn)
+		drawn_process_name();
+	for (uint64_t i = 0; i < each && !command; i++)
+		mount_fs("tmpfs", place(i), NULL);
+	/* The first of a kind may be slower. */
+	if (command) {
+		execute(MOUNTS_ONE, place(0));
+		execute(UNMOUNTS_ONE, place(0));
+	} else {
+		mount_fs("tmpfs", place(0), NULL);
+		unmount(place(0), flags);
+	}
+	sleep_ms(20);
 }
 
 static void op_command(struct worker *w, uint64_t i)
@@ -186,12 +195,15 @@ static void run(void)
 	struct result plain = { .label = "plain" }, lazy = { .label = "lazy" };
 	const uint64_t ops = arg_number("ops"), rounds = arg_number("rounds");
 	static pid_t beside[MAX_BESIDE + 2];
+	uint64_t beside_ms = 0;
 	unsigned n = 0;
 
 	drawn = arg_number("drawn");
 	apart_us = arg_number("apart");
 	asleep = arg_number("asleep");
 	command = arg_number("command");
+	if (command && (drawn || apart_us || asleep))
+		fail("commands follow each other at once: no drawn=, apart= or asleep= with command=1");
 	names = calloc(ops, sizeof(*names));
 	if (!names)
 		fail("no memory for %" PRIu64 " names", ops);
@@ -216,9 +228,15 @@ static void run(void)
 		turn(&lazy, MNT_DETACH, some);
 	}
 	for (unsigned i = 0; i < n; i++) {
+		struct rusage used;
+
 		kill(beside[i], SIGKILL);
-		waitpid(beside[i], NULL, 0);
+		if (wait4(beside[i], NULL, 0, &used) != beside[i])
+			fail_errno("wait for a process beside the unmounts");
+		beside_ms += 1000 * (uint64_t)used.ru_utime.tv_sec + (uint64_t)used.ru_utime.tv_usec / 1000;
 	}
+	if (n)
+		count(&plain, "beside_ms", beside_ms);
 	report_result(&plain);
 	report_result(&lazy);
 	mounts_report_watch();

@@ -93,6 +93,7 @@ def error_of(command: list[str], *arguments: str) -> str:
         (["binds", "shared=2"], ["shared=2", "0 to 1"]),
         (["c2c-validate", "kind=ping"], ["kind=ping", "padded|unpadded"]),
         (["umount", "procs=2"], ["umount", "one process"]),
+        (["umount", "command=1", "apart=5"], ["command=1", "apart="]),
     ],
 )
 def test_what_is_wrong_is_said(program: Path, arguments: list[str], words: list[str]) -> None:
@@ -160,6 +161,13 @@ def test_umounts_by_commands_are_timed_as_well(alone: list[str]) -> None:
     assert status == 0
     assert [(line["label"], line["ops"]) for line in lines] == [("plain", 3), ("lazy", 3)]
     assert all(line["latency_ns"]["p50"] > 0 for line in lines)
+
+
+def test_who_computes_beside_umounts_does(alone: list[str]) -> None:
+    """On this host umounts may wait for less than a millisecond each, so they are many."""
+    status, lines = run(alone, "umount", "ops=300", "rounds=1", "loops=1")
+    assert status == 0
+    assert lines[0]["counts"]["beside_ms"] > 0
 
 
 @pytest.mark.parametrize("name", ["mounts", "unmounts"])

@@ -64,6 +64,8 @@ RECORDS = {
     "waits-command": "--runs command-100 --variants before,queue-rcu-work --cpus 4,8 --boots 10",
     "waits-command-rt": "--runs command-rt-100,command-rt-250,command-rt --variants before "
     "--cpus 4,8,16 --boots 10 --source TARBALL-OF-6.12",
+    "waits-command-many": "--runs command-rt-100 --variants before --cpus 32,64 --boots 3 "
+    "--source TARBALL-OF-6.12",
     "waits-rt": "--runs rt,rt-nocbs --variants before --cpus 1,4,16 --boots 10 "
     "--source TARBALL-OF-6.12",
 }
