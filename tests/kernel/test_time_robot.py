@@ -169,6 +169,49 @@ def test_the_page_says_how_much_of_what_moves_a_record_s_places_have(page: str) 
     assert said in " ".join(page.split())
 
 
+def test_the_page_says_that_ticks_make_looks_hurt(page: str) -> None:
+    said = " ".join(page.split())
+    figure = register.get("lockref-degrade").figure("robot-handle")
+    few, drawn, quiet = (
+        [
+            timed.record("lockref-degrade", f"time-{file}").of(variant, robot.CPUS)
+            for variant in robot.LOOP[::-1]
+        ]
+        for file in ("handle-ticks", "handle-ticks-drawn", "robot")
+    )
+    assert {boot["clock"] for kept in (*few, *drawn) for boot in kept.values()} == {"guest"}
+    rates = [[boot["per_second"] / 1e3 for boot in kept.values()] for kept in (*few, *drawn)]
+    plain, looking, without, waits = (f"{min(r):.0f} to {max(r):.0f}" for r in rates)
+    assert f"{looking} thousand operations a second are made with a hundred, {plain}" in said
+    assert f"make {without} thousand operations a second" in said
+    assert f"and with a hundred {waits}, where 72 were." in said
+
+    def worth(kept: list[dict[int, timed.Region]]) -> list[float]:
+        return [b["per_second"] / kept[0][seed]["per_second"] for seed, b in kept[1].items()]
+
+    three, ten, twenty = map(worth, (few, drawn, quiet))
+    assert (len(three), len(ten), len(twenty)) == (3, 10, 20)
+    assert f"without, {min(three):.2f} to {max(three):.2f} times as many." in said
+    assert min(three) > 0.75, "so by the rule they are not the reason"
+    assert (
+        f"worth {min(ten):.2f} to {max(ten):.2f} times, {stats.median(ten):.2f} in the middle; in "
+        "seven of the ten draws they cost a fifth or more.**"
+    ) in said
+    assert sum(each < 0.8 for each in ten) == 7
+    assert f"The robot saw {figure.ratio('after', 'before')[0]:.2f}. In the twenty" in said
+    assert f"it is {stats.median(twenty):.2f} in the middle." in said
+
+    def root(boot: timed.Region) -> float:
+        ns = sum(p["ns"] for p in boot["places"] if '"/" of devtmpfs' in p["thing"])
+        return float(ns * boot["per_second"] / robot.CPUS / 1e9)
+
+    there = sorted(root(boot) for boot in drawn[1].values())
+    assert f"nine of the ten boots with looks {there[1]:.2f} to {there[-1]:.2f} of the time" in said
+    assert there[0] < 0.01
+    assert max(root(boot) for boot in drawn[0].values()) < 0.01
+    assert all(1 / 5 < root(boot) < 1 / 4 for boot in few[1].values())
+
+
 def slowed(now: Mapping[int, timed.Region], before: Mapping[int, timed.Region]) -> list[int]:
     """The draws that are slower by a quarter or more than they were."""
     return [
