@@ -301,10 +301,12 @@ static void op_getdent(struct worker *w, uint64_t i)
 	if (n < 0 && errno != ENOENT)
 		fail_errno("list %s", path);
 	free(entries);
-	if (hold)
+	if (hold) {
+		w->count[0] += n_held; /* those above, as it is listed */
 		stay_open(path, fd);
-	else if (close(fd))
+	} else if (close(fd)) {
 		fail_errno("close %s", path);
+	}
 }
 
 static void prepare_getdent(struct worker *w)
@@ -339,6 +341,7 @@ static void run_getdent(void)
 		.warm_ups = 3,
 		.prepare = prepare_getdent,
 		.op = op_getdent,
+		.counts = { arg_number("held") ? "held" : NULL },
 	};
 	struct result result = { 0 };
 
@@ -356,6 +359,7 @@ static void run_getdent_perturbed(void)
 		.warm_ups = 3,
 		.prepare = prepare_getdent,
 		.op = op_getdent,
+		.counts = { arg_number("held") ? "held" : NULL },
 	};
 
 	note_directories();

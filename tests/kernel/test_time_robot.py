@@ -201,6 +201,18 @@ def test_the_page_says_that_ticks_make_looks_hurt(page: str) -> None:
     assert f"The robot saw {figure.ratio('after', 'before')[0]:.2f}. In the twenty" in said
     assert f"it is {stats.median(twenty):.2f} in the middle." in said
 
+    off = [
+        timed.record("lockref-degrade", "time-handle-ticks-off").of(v, 64) for v in robot.LOOP[::-1]
+    ]
+    control = worth(off)
+    ends = (
+        f"{min(control):.2f} to {max(control):.2f} times, {stats.median(control):.2f} in the middle"
+    )
+    assert f"They are worth {ends}, where it is {stats.median(three):.2f} with" in said
+    assert stats.median(control) > 0.95  # by the rule, it may be the time of ticks
+    lost = [boot["ticks"] for kept in off for boot in kept.values()]
+    assert f"doubtful: {100 * min(lost):.0f} to {100 * max(lost):.0f} % of their" in said
+
     def root(boot: timed.Region) -> float:
         ns = sum(p["ns"] for p in boot["places"] if '"/" of devtmpfs' in p["thing"])
         return float(ns * boot["per_second"] / robot.CPUS / 1e9)
