@@ -60,21 +60,17 @@ static const struct param perturbed_params[] = {
 	{ 0 },
 };
 
-static const struct param getdent_params[] = {
-	{ "ops", PARAM_NUMBER, "100", 1, 10000000, NULL,
-	  "directories until more than half the processes have listed as many" },
-	{ "spread", PARAM_NUMBER, "1", 0, 1, NULL, "0: all begin at the first process's directory" },
-	{ "held", PARAM_NUMBER, "0", 0, 1, NULL, "1: the directories above stay open" },
-	{ "sysfs", PARAM_NUMBER, "1", 1, 1000, NULL, "how often sysfs is gone through, for once proc" },
-	{ 0 },
-};
+#define GETDENT_PARAMS \
+	{ "ops", PARAM_NUMBER, "100", 1, 10000000, NULL, \
+	  "directories until more than half the processes have listed as many" }, \
+	{ "spread", PARAM_NUMBER, "1", 0, 1, NULL, "0: all begin at the first process's directory" }, \
+	{ "held", PARAM_NUMBER, "0", 0, 1, NULL, "1: the directories above stay open" }, \
+	{ "sysfs", PARAM_NUMBER, "1", 1, 1000, NULL, "how often sysfs is gone through, for once proc" }
+
+static const struct param getdent_params[] = { GETDENT_PARAMS, { 0 } };
 
 static const struct param getdent_perturbed_params[] = {
-	{ "ops", PARAM_NUMBER, "100", 1, 10000000, NULL,
-	  "directories in each phase until more than half the processes have listed as many" },
-	{ "spread", PARAM_NUMBER, "1", 0, 1, NULL, "0: all begin at the first process's directory" },
-	{ "held", PARAM_NUMBER, "1", 0, 1, NULL, "1: the directories above stay open" },
-	{ "sysfs", PARAM_NUMBER, "1", 1, 1000, NULL, "how often sysfs is gone through, for once proc" },
+	GETDENT_PARAMS,
 	{ "listings", PARAM_NUMBER, "0", 0, 1000000, NULL,
 	  "how often the root is listed (0: while the phase lasts)" },
 	{ 0 },
@@ -332,10 +328,11 @@ static void note_directories(void)
 		fail("there is no directory of a process in /proc");
 }
 
-static void run_getdent(void)
+/* Of the directories that are noted; how many processes is left open. */
+static struct gate getdent_gate(void)
 {
-	const struct gate gate = {
-		.procs = arg_procs(worker_cpus()),
+	note_directories();
+	return (struct gate){
 		.ops = arg_number("ops"),
 		.on = true,
 		.warm_ups = 3,
@@ -343,27 +340,21 @@ static void run_getdent(void)
 		.op = op_getdent,
 		.counts = { arg_number("held") ? "held" : NULL },
 	};
-	struct result result = { 0 };
+}
 
-	note_directories();
-	result.size = n_dirs;
+static void run_getdent(void)
+{
+	struct gate gate = getdent_gate();
+	struct result result = { .size = n_dirs };
+
+	gate.procs = arg_procs(worker_cpus());
 	gate_run(&gate, &result);
 	report_result(&result);
 }
 
 static void run_getdent_perturbed(void)
 {
-	const struct gate gate = {
-		.ops = arg_number("ops"),
-		.on = true,
-		.warm_ups = 3,
-		.prepare = prepare_getdent,
-		.op = op_getdent,
-		.counts = { arg_number("held") ? "held" : NULL },
-	};
-
-	note_directories();
-	lister_phases(gate, "/", arg_number("listings"));
+	lister_phases(getdent_gate(), "/", arg_number("listings"));
 }
 
 const struct workload work_handle = {

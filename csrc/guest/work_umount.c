@@ -6,10 +6,10 @@
  * changes both. The mounts are there before a region begins. With busy=1 the
  * other CPUs run something, as those of a loaded machine do; a grace period
  * then has to interrupt them; with loops=1 a single process does, wherever it
- * is let, and that is beside the unmounts if there is but one. With others=1 somebody else waits for one grace
- * period after the other meanwhile, as on a machine where much is freed by RCU:
- * who asks for one while one is on its way has to wait for that and for the
- * next. With drawn=1 the places and the process have
+ * is let, and that is beside the unmounts if there is but one. With others=1
+ * somebody else waits for one grace period after the other meanwhile, as on a
+ * machine where much is freed by RCU: who asks for one while one is on its way
+ * has to wait for that and for the next. With drawn=1 the places and the process have
  * names that nobody knows beforehand, and it is counted how often the process
  * gives up its CPU to wait, for whatever. With apart=N some of N microseconds
  * pass before each, by chance: else every one begins where the one before it
@@ -77,11 +77,10 @@ static void execute(const char *name, const char *path)
 	int status;
 
 	if (!pid) {
-		char *const mounts[] = { (char *)name, (char *)path, NULL };
-		char *const unmounts[] = { (char *)name, (char *)path,
-					   (char *)text("%d", flags), NULL };
+		const char *how = strcmp(name, MOUNTS_ONE) ? text("%d", flags) : NULL;
+		char *const arguments[] = { (char *)name, (char *)path, (char *)how, NULL };
 
-		execve("/proc/self/exe", strcmp(name, MOUNTS_ONE) ? unmounts : mounts, &none);
+		execve("/proc/self/exe", arguments, &none);
 		_exit(127);
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) != pid)

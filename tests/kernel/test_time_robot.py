@@ -213,6 +213,10 @@ def test_the_page_says_that_ticks_make_looks_hurt(page: str) -> None:
     lost = [boot["ticks"] for kept in off for boot in kept.values()]
     assert f"doubtful: {100 * min(lost):.0f} to {100 * max(lost):.0f} % of their" in said
 
+    most = figure.value("after").spread[1]
+    gap = stats.percentiles([boot["per_second"] for boot in drawn[1].values()])[0] / most
+    assert f"a factor of {gap:.1f} at the rate with looks" in said
+
     def root(boot: timed.Region) -> float:
         ns = sum(p["ns"] for p in boot["places"] if '"/" of devtmpfs' in p["thing"])
         return float(ns * boot["per_second"] / robot.CPUS / 1e9)

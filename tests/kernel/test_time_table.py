@@ -198,6 +198,19 @@ def told() -> dict[str, str]:
     return {name: text for table in tables for name, text in table()}
 
 
+def test_the_pages_say_how_many_boots_are_doubtful(page: str) -> None:
+    def lost(slug: str, file: str) -> list[str]:
+        regions = timed.record(slug, file).regions
+        return [each["variant"] for each in regions if times.doubtful(each)]
+
+    opens = lost("will-it-scale", "time-drawn-open")
+    assert (opens.count("pause"), opens.count("no-pause"), len(opens)) == (3, 2, 5)
+    assert "(! In three and two of these boots" in page
+    assert len(lost("lockref-degrade", "time-stay-700")) == 8
+    assert len(lost("lockref-degrade", "time-stay-1000")) == 3
+    assert "(! 8 of the ten boots, and 3 of the five, are marked" in page
+
+
 def test_the_page_has_what_the_records_have(page: str) -> None:
     flat = " ".join(page.split())
     for name, text in told().items():

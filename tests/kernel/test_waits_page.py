@@ -49,6 +49,9 @@ def test_idle_processors_that_sleep_on_bring_the_quotient_alone(page: str) -> No
     off = [middle(kept, "row-saving", "plain", n) / x for n, x in ((1, one), (4, four))]
     assert {f"{x:.1f}" for x in off} == {"1.6", "1.7"}
     assert "some 1.6 times too long" in page
+    off = [middle(kept, "row-saving-1000", "plain", n) / x for n, x in ((1, one), (4, four))]
+    assert {f"{x:.1f}" for x in off} == {"0.4"}
+    assert "and 0.4 times as long as published with 1000" in page
     lazy = [
         middle(kept, run, "lazy", 4) / middle(kept, run, "lazy", 1)
         for run in ("row-saving", "row-saving-1000")
@@ -101,6 +104,11 @@ def test_commands_wait_for_longer_than_calls(page: str) -> None:
     row = waits.recorded(SLUG, "waits-row")
     plain_row, lazy_row = (middle(row, "row-100", label, 4) for label in ("plain", "lazy"))
     assert f"take {plain_row:.0f} and {lazy_row:.0f} ms (`row-100`" in page
+
+
+def test_only_what_is_timed_by_commands_says_so() -> None:
+    for entry in board.of_case(register.get(SLUG)):
+        assert ("perf stat repeats" in entry.note) == (entry.figure != "umounts-in-a-row")
 
 
 def test_a_row_no_longer_differs_but_only_just(page: str) -> None:

@@ -172,9 +172,8 @@ ROW = ("row-preempt",)  #: see HZ_OF_ROW; its one CPU waits, so it could be pree
 COMMANDS = ("command-rt-100", "command-rt-250", "command-rt")
 FEW = (4, 8, 16)
 FILE_OF_COMMANDS = "waits-command-rt"
-OWN_MS = (
-    0.27  #: The guest's command where nobody waits, by `waits-command`: a part of what is timed.
-)
+#: The guest's command where nobody waits, by `waits-command`: a part of what is timed.
+OWN_MS = 0.27
 
 
 def _guest_time(label: str) -> Time:
@@ -203,14 +202,16 @@ def _lazy(*names: str) -> Evidence:
         userspace=_waits(*names),
         kernel=_lab_waits("lazy", *names),
         timed=(_guest_time("lazy"),),
-        note=_TICKS,
+        note=_COMMANDS,
     )
 
 
 _TICKS = (
     "The wait is timer ticks and not work, so even a translated kernel shows its order; how many "
-    "ticks is a property of the kernel's configuration and load, which the report does not give. "
-    "Timed are commands on a real-time kernel, repeated as perf stat repeats them, with 100, 250 "
+    "ticks is a property of the kernel's configuration and load, which the report does not give."
+)
+_COMMANDS = _TICKS + (
+    " Timed are commands on a real-time kernel, repeated as perf stat repeats them, with 100, 250 "
     "and 1000 ticks a second and 4, 8 and 16 CPUs; that these would be the rows was decided when "
     "the same commands had been seen on 6.1."
 )
@@ -275,7 +276,7 @@ STUDY = Study(
             no_userspace=_ONLY_LAZY,
             kernel=_lab_waits("plain", "before", "call-rcu"),
             timed=(_guest_time("plain"),),
-            note="The control: a plain umount waits with the patch as without it. " + _TICKS,
+            note="The control: a plain umount waits with the patch as without it. " + _COMMANDS,
         ),
         "plain-umount-2025": Evidence(
             no_userspace=_ONLY_LAZY,
@@ -293,14 +294,14 @@ STUDY = Study(
                     rest_ms=grace.Rcu().call_us / 1000,
                 ),
             ),
-            note="The control, a year later. " + _PATCHED + _TICKS,
+            note="The control, a year later. " + _PATCHED + _COMMANDS,
         ),
         "defer-everything": Evidence(
             userspace=_waits("before", "call-rcu"),
             timed=(_guest_time("plain"),),
             no_kernel="The lab has no kernel that defers plain umounts: they must be finished when "
             "the system call returns.",
-            note=_TICKS,
+            note=_COMMANDS,
         ),
         IN_A_ROW: Evidence(
             userspace=_waits("before"),
