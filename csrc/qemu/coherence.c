@@ -273,6 +273,7 @@ static void on_block(unsigned int vcpu, void *data)
 	if (!enter(&vcpus[vcpu]))
 		return;
 	vcpus[vcpu].cache.counts.instructions[(uintptr_t)data & 1] += n;
+	tracers[vcpu].turns += turn;
 	if (ct_timing) {
 		spent = ct_block_time(vcpu, turn ? 0 : n, pauses);
 		ct_moved(vcpu);
@@ -467,7 +468,7 @@ static void instrument(struct qemu_plugin_tb *tb)
 	uint8_t first[16];
 	const size_t length_of_first =
 		ct_insn_bytes(qemu_plugin_tb_get_insn(tb, 0), first, sizeof(first));
-	const bool turn = ct_timing && n == 1 && is_string(first, length_of_first);
+	const bool turn = n == 1 && is_string(first, length_of_first);
 
 	for (size_t i = 0; ct_timing && i < n; i++)
 		pauses += is_pause(qemu_plugin_tb_get_insn(tb, i));

@@ -10,7 +10,8 @@
  * happened there is a site as well then, all zeros.
  *
  * Instructions are counted by the block as it begins, so an access is late by
- * what its block has left.
+ * what its block has left. A string instruction is one, however often it turns:
+ * a kernel that zeroes a page with it has not executed thousands.
  *
  * Part of coherence.c, whose variables it uses.
  */
@@ -33,13 +34,14 @@ static struct ct_tracer {
 	struct ct_step *steps;
 	size_t n, max;
 	uint64_t begin; /* instructions, when the operation began */
+	uint64_t turns; /* of string instructions, but the first of each */
 } tracers[CT_CPUS];
 
 static inline uint64_t ct_instructions(unsigned cpu)
 {
 	const struct ct_counts *c = &vcpus[cpu].cache.counts;
 
-	return c->instructions[0] + c->instructions[1];
+	return c->instructions[0] + c->instructions[1] - tracers[cpu].turns;
 }
 
 static inline bool ct_traced(unsigned cpu)

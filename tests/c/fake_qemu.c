@@ -5,6 +5,7 @@
  *   fake_qemu trace VCPUS MODE ARGUMENT...   events from standard input:
  *       begin|end|op CPU        the marks
  *       load|store CPU PC ADDRESS BYTES
+ *       turn CPU PC ADDRESS BYTES   a further turn of a string instruction that stores
  *       atomic CPU PC ADDRESS   a locked instruction, seen as one store
  *       halves CPU PC ADDRESS   the same, seen as a load and a store
  *       block CPU PC N          N instructions that touch no memory
@@ -194,7 +195,7 @@ uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *at)
 
 /* --- what runs the guest --- */
 
-enum kind { LOAD, STORE, ATOMIC, HALVES, MARK_BEGIN, MARK_OP, MARK_END, PLAIN, IRET, PAUSE };
+enum kind { LOAD, STORE, ATOMIC, HALVES, MARK_BEGIN, MARK_OP, MARK_END, PLAIN, IRET, PAUSE, TURN };
 
 static struct qemu_plugin_tb translated(uint64_t pc, enum kind kind, size_t n)
 {
@@ -204,6 +205,7 @@ static struct qemu_plugin_tb translated(uint64_t pc, enum kind kind, size_t n)
 		[MARK_BEGIN] = { 3, 0x66, 0x87, 0xdb }, [MARK_OP] = { 3, 0x66, 0x87, 0xc9 },
 		[MARK_END] = { 3, 0x66, 0x87, 0xd2 },	[PLAIN] = { 1, 0x90, 0, 0 },
 		[IRET] = { 2, 0x48, 0xcf, 0 },		[PAUSE] = { 2, 0xf3, 0x90, 0 },
+		[TURN] = { 2, 0xf3, 0xaa, 0 },
 	};
 	struct qemu_plugin_tb tb;
 
@@ -245,7 +247,7 @@ static void execute(const struct qemu_plugin_tb *tb, unsigned vcpu, enum kind ki
 			tb->insn[i].on_run[k](vcpu, tb->insn[i].run_data[k]);
 	if (kind == LOAD || kind == HALVES)
 		access_memory(tb, vcpu, address, shift, false);
-	if (kind == STORE || kind == HALVES || kind == ATOMIC)
+	if (kind == STORE || kind == HALVES || kind == ATOMIC || kind == TURN)
 		access_memory(tb, vcpu, address, shift, true);
 }
 
@@ -400,10 +402,10 @@ static int play(void)
 			if (scanf("%" SCNx64 " %u", &pc, &bytes) != 2 || bytes > BLOCK)
 				return 2;
 			run_one(vcpu, pc, PLAIN, 0, 0, bytes);
-		} else if (!strcmp(word, "load") || !strcmp(word, "store")) {
+		} else if (!strcmp(word, "load") || !strcmp(word, "store") || !strcmp(word, "turn")) {
 			if (scanf("%" SCNx64 " %" SCNx64 " %u", &pc, &address, &bytes) != 3)
 				return 2;
-			run_one(vcpu, pc, *word == 'l' ? LOAD : STORE, address,
+			run_one(vcpu, pc, *word == 'l' ? LOAD : *word == 's' ? STORE : TURN, address,
 				(unsigned)__builtin_ctz(bytes), 1);
 		} else {
 			if (scanf("%" SCNx64 " %" SCNx64, &pc, &address) != 2)

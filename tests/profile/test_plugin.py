@@ -265,6 +265,25 @@ def test_operations_are_kept_step_by_step(fake: Path, tmp_path: Path) -> None:
     assert region.traces == ()
 
 
+def test_a_string_instruction_is_one_step_however_often_it_turns(
+    fake: Path, tmp_path: Path
+) -> None:
+    """A kernel that zeroes a page takes 4096 turns; what it executes is one instruction."""
+    turns = [f"turn 0 401 {0x3000 + byte:x} 1" for byte in range(1, 40)]
+    one = ["block 0 400 7", *turns, "block 0 402 2", "atomic 0 404 2008", "op 0"]
+    other = ["store 1 501 2000 8"]
+    report = play(
+        fake,
+        tmp_path,
+        ["begin 0", *one, *other, *one, *other, *one, *other, "end 0"],
+        *("quantum=0", "trace=2", "line=64"),
+    )
+    (region,) = report.regions
+    assert [[step.instructions for step in trace.steps] for trace in region.traces] == [[10], [10]]
+    assert [trace.instructions for trace in region.traces] == [11, 11]
+    assert region.cpus[0].instructions.total == 3 * (7 + 39 + 2 + 1 + 1) + 1, "there each is one"
+
+
 def test_user_mode_counts_virtual_addresses(fake: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     trace = f"store 0 {KERNEL:x} 5000 8\nload 1 401 5000 8\n"

@@ -264,7 +264,7 @@ _HOST = Host(
 )
 STUDY = Study(
     host=_HOST,
-    workloads=(STATS, LOCKERS, OPENS),
+    workloads=(STATS, LOCKERS, OPENS, lockref_pause.FSTAT, lockref_pause.OPEN),
     sweep=Sweep(
         STATS,
         "1x24-spr",

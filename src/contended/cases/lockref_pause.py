@@ -3,7 +3,8 @@
 
 Linux f5fe24ef17b5 names what two of will-it-scale's tests make of one file, with 1 to 96 processes.
 With one of them what an instruction takes was found, and nothing by the others. Of the case
-`lockref-degrade`, which is about the same loop.
+`lockref-degrade`, which is about the same loop. The simulator has the calls of the real kernel,
+step by step; how long one takes without contention is the table's own one process again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from contended.cases import timed
 from contended.cases.evidence import Evidence
 from contended.register import Case
 from contended.show.table import Table
-from contended.simulate.predict import Predicted, cannot, span
+from contended.simulate import recorded
+from contended.simulate.machines import Parameter
+from contended.simulate.predict import Ground, Predicted, cannot, span
+from contended.simulate.program import Memory, Program
 from contended.simulate.verdict import between, gap, judge, told
+from contended.simulate.workload import MS, Scenario, Setup, Work
 
 SLUG = "lockref-degrade"
 SIZES = (2, 8, 24, 48, 96)
@@ -33,7 +38,37 @@ _SAID = {
 }
 """Of some sizes: what is known of the misses; docs/published-table.md has the experiments."""
 _ON_DISK = (2, 8, 24, 48)  # processes whose file is on ext4 in the record
-_WHY = "virtual time runs the kernel's own calls; the simulated one has a fixed time for them"
+MACHINE = "2x24-smt"
+_VARIANTS = {
+    "pause": "a failed exchange is followed by a pause, as until January 2023",
+    "no-pause": "it is tried again at once",
+}
+
+
+def _scenario(call: str, test: str, work: Work) -> Scenario:
+    """All CPUs make one call on one file, as will-it-scale's test of that name."""
+
+    def build(setup: Setup, p: Program, memory: Memory) -> None:
+        # what one that does not fail does is the same with the pause
+        operation = recorded.load("will-it-scale", f"steps-{call}").of("no-pause")
+        replay = recorded.Replay(operation, setup.lock, pause=setup.variant == "pause")
+        replay.put(p, memory, setup.work[test])
+
+    return Scenario(
+        name=f"will-it-scale-{call}",
+        variants=_VARIANTS,
+        phases={"start": 0.5 * MS, "run": 2 * MS},
+        counters={"fast": 0, "slow": 1, "retried": 2},
+        works={test: work},
+        build=build,
+    )
+
+
+_ALONE = "linuxf5fe24ef17b5: what one process makes there, less the lines that it has"
+FSTAT = _scenario("fstat", "fstat2", Work(315, Parameter("cited", _ALONE, 310, 320)))
+OPEN = _scenario("open", "open3", Work(1200, Parameter("cited", _ALONE, 1190, 1210)))
+_SCENARIOS = dict(zip(CALLS, (FSTAT, OPEN), strict=True))
+_WHY = "the calls' steps, their time by the same table's one process"
 
 
 def figure(workers: int) -> str:
@@ -47,11 +82,16 @@ def names(call: str) -> tuple[str, str]:
 
 
 def predictions(case: Case) -> Iterator[Predicted]:
-    """Rows for all of them, and for what the pause is worth: none of them is simulated."""
+    """Rows for all of them, and for what the pause is worth."""
     for workers in SIZES:
+        published = case.figure(figure(workers))
         for call in CALLS:
-            both = names(call)
-            yield from cannot(case.figure(figure(workers)), _WHY, *both, "/".join(both))
+            here = Ground(_SCENARIOS[call], MACHINE, workers)
+            both = tuple(zip(names(call), _VARIANTS, strict=True))
+            for name, variant in both:
+                yield here.value(published, name, here.rate(variant), _WHY)
+            (top, pause), (base, plain) = both
+            yield here.ratio(published, top, base, (here.rate(pause), here.rate(plain)), _WHY)
 
 
 def evidence() -> dict[str, Evidence]:
@@ -123,9 +163,13 @@ def by_requests(name: str, workers: int) -> tuple[list[float], list[float]]:
 
 def _values() -> Iterator[tuple[Predicted, timed.Timing]]:
     """Each row, and what was timed for it."""
-    about = evidence()
-    for row in predictions(register.get(SLUG)):
-        yield row, timed.load(SLUG, about[row.figure].timed)[row.name]
+    about, case = evidence(), register.get(SLUG)
+    for workers in SIZES:
+        id_ = figure(workers)
+        seen = timed.load(SLUG, about[id_].timed)
+        every = [name for call in CALLS for name in (*names(call), "/".join(names(call)))]
+        for row in cannot(case.figure(id_), "what was simulated is not asked here", *every):
+            yield row, seen[row.name]
 
 
 def _of(workers: int) -> Evidence:

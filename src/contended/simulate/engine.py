@@ -205,6 +205,8 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                     ps = exponential(state, c, ps)
                 elif kind == 2:
                     ps = (ps >> 1) + scaled(ps, random_bits(state, c) >> U11)
+                elif kind == 3:
+                    ps = cost[PAUSE]
                 t += ps
                 counts[row + EVENTS] += 1
                 pc += 8

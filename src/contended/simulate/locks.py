@@ -114,13 +114,14 @@ class Lockref:
     program's counters, from `counter` on, the first counts changes by compare-and-exchange, the
     second those under the lock, and the third the exchanges that failed. With `looks` a change has
     so many in all, however often it has to wait, and a failed exchange is one of them: linux-next's
-    loop had one budget for both.
+    loop had one budget for both. With `pause` a failed exchange is followed by a pause.
     """
 
     lock: Lock
     looks: int = 0  # at a held lock, for each change; 0 as in released kernels
     hold_ns: float = 0.0  # what a holder of the lock does besides changing the count
     counter: int = 0
+    pause: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.looks <= 1_000_000:
@@ -157,8 +158,13 @@ class Lockref:
         p.alu("add", _TRIES, number=-1)
         if self.looks:
             p.alu("add", _LOOKS, number=-1)
-        p.branch(_TRIES, ">=", 1, again)
-        p.jump(slow)
+        if self.pause:
+            p.branch(_TRIES, "<", 1, slow)
+            p.pause()
+            p.jump(again)
+        else:
+            p.branch(_TRIES, ">=", 1, again)
+            p.jump(slow)
 
         p.label(locked)
         if self.looks:

@@ -21,7 +21,7 @@ COUNTERS = 8
 _THINK, _READ, _ADD, _CAS, _SWAP, _WRITE, _SPIN, _BRANCH, _ALU, _COUNT, _DONE, _HALT = range(12)
 _COMPARE = ("==", "!=", "<", ">=")
 _CALCULATE = ("set", "copy", "add", "plus", "minus", "shl", "shr", "and", "random", "phase")
-FIXED, EXPONENTIAL, UNIFORM = 0, 1, 2
+FIXED, EXPONENTIAL, UNIFORM, _PAUSE = range(4)
 FULL = -1
 
 # Registers: 0 to 11 are the program's own.
@@ -98,6 +98,10 @@ class Program:
         """Private work of up to 10 s: FIXED, or EXPONENTIAL or UNIFORM (half to 1.5 times)."""
         check_ns("think time", ns)
         self._step(_THINK, x=round(ns * PS), y=kind)
+
+    def pause(self) -> None:
+        """Wait for one of the machine's pauses."""
+        self._step(_THINK, y=_PAUSE)
 
     def read(self, word: Word, to: int = VALUE) -> None:
         """Read a word."""

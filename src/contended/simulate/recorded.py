@@ -113,10 +113,10 @@ class Operations(Record):
 
 
 @cache
-def load(slug: str) -> Operations:
-    """The record of a case, `results/<slug>/steps.json`; raises ContendedError without one."""
-    path = tree.home() / "results" / slug / "steps.json"
-    remedy = f"run contended kernel steps {slug} --json results/{slug}/steps.json"
+def load(slug: str, file: str = "steps") -> Operations:
+    """The record of a case, `results/<slug>/<file>.json`; raises ContendedError without one."""
+    path = tree.home() / "results" / slug / f"{file}.json"
+    remedy = f"run contended kernel steps {slug} --json results/{slug}/{file}.json"
     return records.load(Operations, path, "steps", SCHEMA, remedy, strict=False)
 
 
@@ -126,7 +126,8 @@ class Replay:
 
     `lines` says where some of the operation's lines lie, if not on one line for all CPUs; what
     begins like `apart` has a line of its own. Of the lockrefs of some lines the `counters` begin at
-    a number of their own; with `looks` they wait for a holder, see `Lockref`.
+    a number of their own; with `looks` they wait for a holder, and with `pause` after a failed
+    exchange, see `Lockref`.
     """
 
     operation: Operation
@@ -135,6 +136,7 @@ class Replay:
     lines: Mapping[int, Word] = field(default_factory=dict)
     apart: str = ""
     counters: Mapping[int, int] = field(default_factory=dict)
+    pause: bool = False
     _words: dict[_Place, Word] = field(default_factory=dict)
     _first: dict[int, Word] = field(default_factory=dict)
     _locks: dict[_Place, Lock] = field(default_factory=dict)
@@ -167,7 +169,8 @@ class Replay:
         if access.function in LOCKREFS:
             if writes:  # its load is part of the change
                 counter = self.counters.get(access.line, 0)
-                ref = Lockref(self._lock(memory, place, word), self.looks, counter=counter)
+                lock = self._lock(memory, place, word)
+                ref = Lockref(lock, self.looks, counter=counter, pause=self.pause)
                 ref.change(p, LOCKREFS[access.function])
         elif writes and place in held:
             held.remove(place)
