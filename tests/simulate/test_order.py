@@ -13,7 +13,7 @@ from simulated import NOTHING, PRIMES, adding, flat, repeat, sockets
 
 from contended.simulate import machines
 from contended.simulate.caches import POLICIES, Phase, Policy, Topology, simulate
-from contended.simulate.locks import LOCK, RETRIES, Lock, Lockref
+from contended.simulate.locks import Lock, Lockref
 from contended.simulate.program import FLAG, SELF, UNIFORM, Memory, Program
 
 SMT = machines.get("2x20-smt")
@@ -148,60 +148,6 @@ def test_a_loop_of_exchanges_does_not_fail_a_queue_s_length() -> None:
     in_turn, by_chance = failures("fifo", 96, pause), failures("chance", 96, pause)
     assert in_turn > 80
     assert by_chance < in_turn / 3
-
-
-#: Linux f5fe24ef17b5: fstat of one file on two sockets of 24 cores with 2 threads, Cascade Lake;
-#: processes, and millions of operations a second with the pause in lockref's loop and without.
-FSTAT = {
-    1: (3.013872, 3.047636),
-    2: (4.284687, 4.400421),
-    8: (3.257721, 5.530156),
-    24: (2.239819, 5.466127),
-    48: (1.701072, 5.256609),
-    96: (1.269157, 6.649326),
-}
-
-
-def fstat(cpus: int, pause_ns: float) -> float:
-    """Millions a second: a reference taken and dropped, and as much work as one process has."""
-    box, memory, p = machines.get("2x24-smt"), Memory(cpus), Program()
-    lock = Lock("queued", memory, word := memory.word(1 << 32))
-    work = 1e3 / FSTAT[1][0] * (1.5 if cpus > 48 else 1)
-    p.label("go")
-    for by in (1, -1):
-        p.think(work / 2, UNIFORM)
-        again, slow, changed = p.fresh(3)
-        p.alu("set", 2, number=RETRIES)
-        p.read(word, to=0)
-        p.label(again)
-        p.branch(0, "!=", 0, slow, mask=LOCK)
-        p.alu("copy", 1, 0)
-        p.alu("add", 1, number=by << 32)
-        p.cas(word, 0, 1)
-        p.branch(FLAG, "==", 1, changed)
-        p.think(pause_ns)
-        p.alu("add", 2, number=-1)
-        p.branch(2, ">=", 1, again)
-        p.label(slow)
-        lock.acquire(p)
-        p.add(word, by << 32)
-        lock.release(p)
-        p.label(changed)
-    p.done()
-    p.jump("go")
-    start, place = ["go"] * cpus, box.topology(cpus)
-    (seen,) = simulate(p, memory, place, box.costs, start=start, phases_ns=[2e6], seed=1)
-    return seen.ops_per_s / 1e6
-
-
-def test_the_pause_costs_what_was_published_where_order_is_by_chance() -> None:
-    """Of the table only the rate of one process is given, and nothing is fitted to the others."""
-    for cpus, (paused, plain) in FSTAT.items():
-        simulated = fstat(cpus, SMT.costs.pause)
-        assert paused / 2 < simulated < paused * 2, cpus
-        if cpus >= 8:
-            assert fstat(cpus, 0) > 1.5 * simulated
-            assert plain > 1.5 * paused
 
 
 def looks_before_the_lock(free_for_ns: float) -> Phase:
