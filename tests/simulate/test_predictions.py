@@ -115,14 +115,16 @@ def test_an_open_by_handle_changes_the_device_s_count_nine_times_and_the_mount_s
 def test_waiting_helps_the_whole_stressor_at_24_harms_at_64_and_is_nothing_at_192() -> None:
     """The dentry's lock is taken for its own sake, behind that of all inodes' hash."""
 
-    def gain(machine: str, cpus: int) -> float:
-        before, after = (OPENS.run(v, machine, cpus)["run"] for v in ("before", "after"))
+    def gain(machine: str, cpus: int, seed: int = 0) -> float:
+        before, after = (OPENS.run(v, machine, cpus, seed=seed)["run"] for v in ("before", "after"))
         assert before.counts["slow"] > 0
         return after.ops_per_s / before.ops_per_s
 
     assert gain("1x24", 24) > 2
     assert gain("2x16-smt", 64) < 0.9, "as the robot found"
-    assert gain("2x48-smt", 192) == pytest.approx(1, abs=0.2)
+    # with some seeds it hurts there, too
+    crowd = [gain("2x48-smt", 192, seed) for seed in range(5)]
+    assert stats.median(crowd) == pytest.approx(1, abs=0.2)
     assert OPENS.run("after", "1x24", 24)["run"].counts["slow"] == 0
 
 

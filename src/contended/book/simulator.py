@@ -70,12 +70,13 @@ def _rcu() -> _Rows:
     ]
 
 
+_KEY = r"\b(?:[a-z]+\d{4}[a-z]+|linux[0-9a-f]{12})\b"  # a citation's
 TABLES = {"machines": _machines, "costs": _costs, "work": _work, "rcu": _rcu}
 
 
 def _where(where: Parameter) -> list[str]:
     low, high = number(where.low, 3), number(where.high, 3)
-    source = re.sub(r"\b[a-z]+\d{4}[a-z]+\b", lambda key: f"{{cite}}`{key[0]}`", where.source)
+    source = re.sub(_KEY, lambda key: f"{{cite}}`{key[0]}`", where.source)
     return [where.basis, low if low == high else f"{low} to {high}", source]
 
 
