@@ -23,12 +23,16 @@
  * so sysfs may be gone through several times for each time that proc is.
  *
  * getdent-perturbed: the same while somebody lists the root, whose dentry all
- * take that leave lock-free walk in sysfs.
+ * take that leave lock-free walk in sysfs. On a kernel whose listings of what
+ * is in memory stay with a dentry's lock, processes that list such directories
+ * themselves queue for those (memory=0 leaves them out).
  */
 #include "guest.h"
 
 #include <dirent.h>
+#include <linux/magic.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 
 #include "args.h"
 #include "gate.h"
@@ -65,7 +69,9 @@ static const struct param perturbed_params[] = {
 	  "directories until more than half the processes have listed as many" }, \
 	{ "spread", PARAM_NUMBER, "1", 0, 1, NULL, "0: all begin at the first process's directory" }, \
 	{ "held", PARAM_NUMBER, "0", 0, 1, NULL, "1: the directories above stay open" }, \
-	{ "sysfs", PARAM_NUMBER, "1", 1, 1000, NULL, "how often sysfs is gone through, for once proc" }
+	{ "sysfs", PARAM_NUMBER, "1", 1, 1000, NULL, "how often sysfs is gone through, for once proc" }, \
+	{ "memory", PARAM_NUMBER, "1", 0, 1, NULL, \
+	  "0: without what lies in another file system than proc and sysfs" }
 
 static const struct param getdent_params[] = { GETDENT_PARAMS, { 0 } };
 
@@ -193,6 +199,14 @@ static void run_full_perturbed(void)
 static char *dirs[MAX_DIRS];
 static unsigned n_dirs, first_process;
 
+static bool left_out(DIR *dir)
+{
+	struct statfs is;
+
+	return !arg_number("memory") && !fstatfs(dirfd(dir), &is) &&
+	       is.f_type != PROC_SUPER_MAGIC && is.f_type != SYSFS_MAGIC;
+}
+
 /* Note a directory and, before its next sibling, those in it. */
 static void walk(const char *path, unsigned depth)
 {
@@ -201,6 +215,10 @@ static void walk(const char *path, unsigned depth)
 
 	if (!dir)
 		return;
+	if (left_out(dir)) {
+		closedir(dir);
+		return;
+	}
 	if (n_dirs == MAX_DIRS)
 		fail("there are more than %u directories", MAX_DIRS);
 	if (!strcmp(path, "/proc/1"))

@@ -34,7 +34,7 @@ static struct ct_tracer {
 	struct ct_step *steps;
 	size_t n, max;
 	uint64_t begin; /* instructions, when the operation began */
-	uint64_t turns; /* of string instructions, but the first of each */
+	uint64_t turns; /* of string instructions, in blocks that have nothing else */
 } tracers[CT_CPUS];
 
 static inline uint64_t ct_instructions(unsigned cpu)

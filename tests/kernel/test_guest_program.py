@@ -274,6 +274,17 @@ def test_sysfs_can_be_gone_through_more_often(kernel: Kernel) -> None:
     assert listed[1] > listed[0] > 0
 
 
+def test_directories_in_memory_can_be_left_out(kernel: Kernel) -> None:
+    listed = []
+    for memory in ("1", "0"):
+        calls = "dcache_readdir,kernfs_fop_readdir,proc_pident_readdir"
+        (result,) = on(kernel, run="getdent", ops="3000", memory=memory, calls=calls).results
+        listed.append(result["calls"])
+    assert listed[0]["dcache_readdir"] > 0
+    assert listed[1].pop("dcache_readdir", 0) == 0
+    assert all(listed[1].values())
+
+
 @pytest.mark.parametrize("held", [0, 1])
 def test_directories_above_stay_open(kernel: Kernel, held: int) -> None:
     """Each that is listed lies below /proc, /dev or /sys, and few below more than eight."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -62,6 +63,46 @@ def test_phases_add_up_and_are_told_apart() -> None:
     assert first.counts["second"] == 0
     assert second.counts["second"] == pytest.approx(second.counts["ops"], abs=2)
     assert second.counts["ops"] == pytest.approx(3 * first.counts["ops"], rel=0.05)
+
+
+def test_a_program_can_tell_how_long_something_took() -> None:
+    """In its own time, with waits for a line: here everything, and no time for having looked."""
+
+    def body(p: Program, memory: Memory) -> None:
+        p.alu("now", 0)
+        p.think(100.0)
+        p.add(memory.word(), 1)
+        p.alu("now", 1)
+        p.alu("minus", 1, 0)
+        p.count(0, 1)
+        p.done()
+
+    def plain(p: Program, memory: Memory) -> None:
+        p.think(100.0)
+        p.add(memory.word(), 1)
+        p.done()
+
+    for cpus in (1, 8):
+        seen = repeat(body, cpus, ns=1_000_000, counters={"took": 0})
+        assert seen.counts["took"] == pytest.approx(cpus * seen.ns * 1000, rel=0.01)
+        assert seen.counts["ops"] == repeat(plain, cpus, ns=1_000_000).counts["ops"]
+
+
+def test_a_pause_is_the_machine_s() -> None:
+    def body(p: Program, memory: Memory) -> None:
+        p.pause()
+        p.done()
+
+    seen = repeat(body, 1, costs=replace(NOTHING, pause=37), ns=1_000_000)
+    assert seen.ns_per_op == pytest.approx(37, rel=0.001)
+
+
+def test_remote_is_of_what_came_from_another_core() -> None:
+    counts = dict.fromkeys(("core", "near", "cross", "far"), 0)
+    counts |= {"core": 90, "near": 3, "cross": 1, "far": 4}
+    seen = Phase(1.0, {f"transfers_{way}": n for way, n in counts.items()} | {"upgrades": 70})
+    assert seen.remote == 0.5
+    assert math.isnan(Phase(1.0, dict.fromkeys(seen.counts, 0)).remote)
 
 
 def test_stops_at_the_operation_that_was_asked_for() -> None:

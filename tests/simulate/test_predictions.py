@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from contended import cases, records, register, stats, tree
-from contended.cases import umount_grace_period
-from contended.cases.dentry_false_sharing import LOOKUPS
+from contended.cases import timed, umount_grace_period
+from contended.cases.dentry_false_sharing import _PROFILED, LOOKUPS
 from contended.cases.lockref_degrade import LOCKERS, LOOKS, OPENS, STATS, crossover
 from contended.cases.open_creat_unlazy import LOOP
 from contended.cases.overlay_creds import CHECKS
@@ -145,6 +145,25 @@ def test_only_the_root_s_reference_limits_opens() -> None:
     assert before.counts["fast"] + before.counts["slow"] == pytest.approx(
         2 * before.counts["ops"], abs=160
     )
+
+
+def test_a_stat_s_profile_loses_the_lookup_when_the_count_has_moved() -> None:
+    rows = {
+        row.name: row
+        for row in cases.prediction("dentry-false-sharing").rows
+        if row.figure == "stat-profile"
+    }
+    parts = {name: row.simulated for name, row in rows.items() if row.simulated is not None}
+    assert parts.keys() == {"before-put", "before-get", "before-lookup", "after-put", "after-get"}
+    assert min(parts.values()) > 5
+    for variant in ("before", "after"):
+        assert sum(part for name, part in parts.items() if name.startswith(variant)) < 100
+    moved = _PROFILED.run("after", "1x24-spr", 20)["run"]
+    assert moved.counts["lookup"] == 0, "no recorded step is a lookup's then"
+    # a crowd of one socket has nothing from another; one of two has less than any CPU would bring
+    assert LOOKUPS.run("before", "2x16-smt", 16)["run"].remote == 0
+    spread = LOOKUPS.run("before", "2x16-smt", 32)["run"].remote
+    assert 0.05 < spread < timed.elsewhere("2x16-smt", 32)
 
 
 def test_credentials_move_only_while_they_are_counted() -> None:

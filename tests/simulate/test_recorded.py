@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from contended import tree
-from contended.errors import ContendedError
+from contended.errors import ContendedError, UsageError
 from contended.simulate import machines, recorded
 from contended.simulate.caches import Phase, simulate
 from contended.simulate.program import Memory, Program
@@ -80,11 +80,13 @@ def run(
     looks: int = 0,
     apart: str = "",
     own: Sequence[int] = (),
+    timed: Mapping[str, int] | None = None,
 ) -> Phase:
     p, memory = Program(), Memory(cpus)
     lines = {n: memory.own()[0] for n in own}
     p.label("go")
-    Replay(operation, looks=looks, lines=lines, apart=apart).put(p, memory, ns)
+    replay = Replay(operation, looks=looks, lines=lines, apart=apart, timed=timed or {})
+    replay.put(p, memory, ns)
     p.jump("go")
     (phase,) = simulate(
         p,
@@ -93,7 +95,7 @@ def run(
         BOX.costs,
         phases_ns=[200_000],
         start=["go"] * cpus,
-        counters={"fast": 0, "slow": 1, "retried": 2},
+        counters={"fast": 0, "slow": 1, "retried": 2, "took": 3},
     )
     return phase
 
@@ -151,6 +153,30 @@ def test_a_lockref_is_changed_and_not_only_touched() -> None:
     seen, patient = run(held, 16), run(held, 16, looks=10_000)
     assert seen.counts["slow"] > 0.5 * seen.counts["fast"]
     assert patient.counts["slow"] == 0, "it waits for the holder"
+
+
+def test_what_a_function_takes_is_counted_with_its_waits() -> None:
+    """A lockref's load and its change are one; who waits in line is in there as well."""
+    for cpus in (1, 16):
+        plain, timed = run(COUNTED, cpus), run(COUNTED, cpus, timed={"lockref_get": 3})
+        assert timed.counts["ops"] == plain.counts["ops"], "to look takes no time"
+        per_op = timed.per_op("took") / 1000
+        if cpus == 1:
+            assert per_op == pytest.approx(BOX.costs.read_hit + BOX.costs.rmw_hit)
+        else:
+            assert per_op > BOX.costs.near
+        assert cpus * 1e9 / timed.ops_per_s > 500 + per_op - 5
+
+
+def test_a_load_is_timed_as_well_and_a_lockref_s_counter_is_no_function_s() -> None:
+    both = Operation(
+        "before", "", 1000, 1.0, (access(300, "f", "atomic"), access(400, "g", "load", 0, 8))
+    )
+    reading = [run(both, cpus, timed={"g": 3}).per_op("took") / 1000 for cpus in (1, 24)]
+    assert reading[0] == pytest.approx(BOX.costs.read_hit)
+    assert reading[1] > 10
+    with pytest.raises(UsageError, match="counter 2 is a lockref's"):
+        run(COUNTED, 1, timed={"lockref_get": 2})
 
 
 def test_a_line_of_each_cpu_s_own_does_not_move() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from contended import machine, register
 from contended.cases import Study, timed
@@ -11,14 +12,14 @@ from contended.cases.evidence import Evidence, RunProbe, hitm, ratio
 from contended.cases.host import Host, Seen, crowd, slower
 from contended.measure import today
 from contended.measure.running import Running
-from contended.register import Case
+from contended.register import Case, Published
 from contended.simulate import recorded
 from contended.simulate.chart import marks
 from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.locks import Lock, Lockref
 from contended.simulate.machines import Parameter
-from contended.simulate.predict import Ground, Predicted, cannot
-from contended.simulate.program import Memory, Program
+from contended.simulate.predict import Draw, Ground, Predicted, Value
+from contended.simulate.program import PS, Memory, Program
 from contended.simulate.validate import Modelled
 from contended.simulate.workload import MS, STAT, Scenario, Setup, Work
 
@@ -26,12 +27,22 @@ SLUG, FIGURE, PROFILE = "dentry-false-sharing", "stat-same-file", "stat-profile"
 ROBOT = "robot-full"
 _FULL = "../lockref-degrade/time-full"
 """The record of both kernels with linux-next's loop, which are chapter 2's."""
+_NAME, _MOVED = "__d_lookup_rcu", "HITM in __d_lookup_rcu per stat"
+_LEADING = {  # functions that lead the report's profile, by the name of their part
+    # tmpfs asks whether to keep a dentry, so its references go by the other of the two
+    "put": ("lockref_put_return", "lockref_put_or_lock"),
+    "get": ("lockref_get_not_dead",),
+    "lookup": (_NAME,),
+}
+_PARTS = {short: 3 + n for n, short in enumerate(_LEADING)}
+_TIMED = {name: _PARTS[short] for short, names in _LEADING.items() for name in names}
 
 
 def _lookup(setup: Setup, p: Program, memory: Memory) -> None:
     """Stat one file, whose name is or is not on the line of the reference count."""
     operation = recorded.load(SLUG).of(setup.variant)
-    recorded.Replay(operation, setup.lock).put(p, memory, setup.work["stat"])
+    replay = recorded.Replay(operation, setup.lock, timed=_TIMED)
+    replay.put(p, memory, setup.work["stat"])
 
 
 LOOKUPS = Scenario(
@@ -47,46 +58,61 @@ LOOKUPS = Scenario(
 )
 
 
+_PROFILED = replace(LOOKUPS, counters=LOOKUPS.counters | _PARTS)
+"""The same, with what those functions take in picoseconds, which sweeps need not keep."""
+
+
 def _open_device(setup: Setup, p: Program, memory: Memory) -> None:
     """One operation of stress-ng's full on its device, on kernels with linux-next's loop."""
     kernels = {"before": "spin-100", "after": "moved-100"}
-    operation = recorded.load("lockref-degrade", "steps-full").of(kernels[setup.variant])
+    operation = recorded.load("lockref-degrade", "full").of(kernels[setup.variant])
     recorded.Replay(operation, setup.lock, looks=100).put(p, memory, setup.work["full"])
 
 
-_SO_MANY = "linuxf5fe24ef17b5: its 6,200 instructions, as long each as that table's calls have them"
+_SO_MANY = "its 6,200 instructions, each as long as linuxf5fe24ef17b5 has it of Cascade Lake"
 FULL = Scenario(
     name="dentry-open-device",
-    variants=LOOKUPS.variants,
+    variants={
+        "before": "what an open reads of the dentry is on the reference count's line",
+        "after": LOOKUPS.variants["after"],
+    },
     phases={"start": 1 * MS, "run": 4 * MS},
     counters=LOOKUPS.counters,
-    works={"full": Work(1160, Parameter("cited", _SO_MANY, 1060, 1260))},
+    works={"full": Work(1160, Parameter("assumed", _SO_MANY, 1060, 1260))},
     build=_open_device,
 )
 
 
 def _predictions(case: Case) -> Iterator[Predicted]:
     figure = case.figure(FIGURE)
-    here = Ground(LOOKUPS, "1x24-spr", figure.workers or 20)
-    before, after = here.rate("before"), here.rate("after")
+    here = Ground(_PROFILED, "1x24-spr", figure.workers or 20)
     why = "the report's machine is a Sapphire Rapids, whose size is assumed"
-    yield here.value(figure, "before", before, why)
-    yield here.value(figure, "after", after, why)
-    why = "what moving the count is worth"
-    yield here.ratio(figure, "after", "before", (after, before), why)
-
-    yield from cannot(case.figure(PROFILE), "the simulator has no functions, and no user space")
+    yield from here.compared(figure, why)
+    yield from _profiled(case.figure(PROFILE), here)
 
     figure = case.figure(ROBOT)
     here = Ground(FULL, "2x128", figure.workers or 256)
-    before, after = here.rate("before"), here.rate("after")
     why = (
         "nobody stays with the dentry's lock here; the report's profile has everybody in it "
         "before, and in that of character devices after"
     )
-    yield here.value(figure, "before", before, why)
-    yield here.value(figure, "after", after, why)
-    yield here.ratio(figure, "after", "before", (after, before), why)
+    yield from here.compared(figure, why)
+
+
+def _profiled(figure: Published, here: Ground) -> Iterator[Predicted]:
+    """Of all time what the leading functions' accesses take, with all waits."""
+
+    def part(variant: str, short: str) -> Value:
+        def of(draw: Draw) -> float:
+            phase = here.phase(variant, "run", draw)
+            return 100 * phase.counts[short] / (phase.ns * PS * (1 if draw.alone else here.cpus))
+
+        return of
+
+    why = "of a function its accesses to lines that move are counted, and what is behind them"
+    for value in figure.values:
+        variant, _, short = value.name.partition("-")
+        yield here.value(figure, value.name, part(variant, short), why)
 
 
 def _mixed(p: Program, memory: Memory) -> None:
@@ -99,13 +125,6 @@ def _mixed(p: Program, memory: Memory) -> None:
 
 
 _GAIN = "throughput, after over before,"
-_NAME, _MOVED = "__d_lookup_rcu", "HITM in __d_lookup_rcu per stat"
-_LEADING = {
-    # tmpfs asks whether to keep a dentry, so its references go by the other of the two
-    "put": ("lockref_put_return", "lockref_put_or_lock"),
-    "get": ("lockref_get_not_dead",),
-    "lookup": (_NAME,),
-}
 _HITM = tuple(RunProbe(f"{v}: {_MOVED}", hitm("c2c", v, _NAME)) for v in ("before", "after"))
 _MARKS = marks(register.get(SLUG).figure(FIGURE), "before", "after")
 # What a lookup reads of each dentry on its way; the file's own name has two names itself.

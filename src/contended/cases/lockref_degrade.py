@@ -20,7 +20,7 @@ from contended.simulate.chart import Mark, chart, marks
 from contended.simulate.curves import Series, Sweep, times
 from contended.simulate.locks import Lock, Lockref
 from contended.simulate.machines import Parameter
-from contended.simulate.predict import Ground, Predicted, cannot
+from contended.simulate.predict import Ground, Predicted, Value, cannot
 from contended.simulate.program import UNIFORM, Memory, Program
 from contended.simulate.validate import Modelled
 from contended.simulate.workload import HOLDER, MS, STAT, Scenario, Setup, Work
@@ -121,6 +121,10 @@ OPENS = Scenario(
 )
 
 
+def _remote(here: Ground, variant: str) -> Value:
+    return lambda draw: here.phase(variant, "run", draw).remote
+
+
 def _predictions(case: Case) -> Iterator[Predicted]:
     figure = case.figure("stat-collapse")
     here = Ground(STATS, "1x24-spr", figure.workers or 20)
@@ -156,9 +160,13 @@ def _predictions(case: Case) -> Iterator[Predicted]:
     figure = case.figure("robot-handle")
     here = Ground(OPENS, "2x16-smt", figure.cpus or 64)
     why = "the robot's own machine"
-    for value in figure.values:
-        yield here.value(figure, value.name, here.rate(value.name), why)
-    yield here.ratio(figure, "after", "before", (here.rate("after"), here.rate("before")), why)
+    yield from here.compared(figure, why)
+    sampled = case.figure("robot-handle-hitm")
+    why = "of all that came from another core, copies of a line that several have as well"
+    elsewhere = timed.elsewhere(here.machine, here.cpus)
+    for value in sampled.values:
+        part = _remote(here, value.name)
+        yield here.value(sampled, value.name, part, why, naive=lambda _: elsewhere)
     yield from lockref_pause.predictions(case)
 
 

@@ -50,7 +50,7 @@ def _scenario(call: str, test: str, work: Work) -> Scenario:
 
     def build(setup: Setup, p: Program, memory: Memory) -> None:
         # what one that does not fail does is the same with the pause
-        operation = recorded.load("will-it-scale", f"steps-{call}").of("no-pause")
+        operation = recorded.load("will-it-scale", f"{call}-disk").of("no-pause")
         replay = recorded.Replay(operation, setup.lock, pause=setup.variant == "pause")
         replay.put(p, memory, setup.work[test])
 
@@ -87,11 +87,10 @@ def predictions(case: Case) -> Iterator[Predicted]:
         published = case.figure(figure(workers))
         for call in CALLS:
             here = Ground(_SCENARIOS[call], MACHINE, workers)
-            both = tuple(zip(names(call), _VARIANTS, strict=True))
-            for name, variant in both:
-                yield here.value(published, name, here.rate(variant), _WHY)
-            (top, pause), (base, plain) = both
-            yield here.ratio(published, top, base, (here.rate(pause), here.rate(plain)), _WHY)
+            both, rates = names(call), (here.rate("pause"), here.rate("no-pause"))
+            for name, rate in zip(both, rates, strict=True):
+                yield here.value(published, name, rate, _WHY)
+            yield here.ratio(published, *both, rates, _WHY)
 
 
 def evidence() -> dict[str, Evidence]:
@@ -167,8 +166,7 @@ def _values() -> Iterator[tuple[Predicted, timed.Timing]]:
     for workers in SIZES:
         id_ = figure(workers)
         seen = timed.load(SLUG, about[id_].timed)
-        every = [name for call in CALLS for name in (*names(call), "/".join(names(call)))]
-        for row in cannot(case.figure(id_), "what was simulated is not asked here", *every):
+        for row in cannot(case.figure(id_), "what was simulated is not asked here", *seen):
             yield row, seen[row.name]
 
 

@@ -92,7 +92,7 @@ def _predictions(case: Case) -> Iterator[Predicted]:
         kind="counted",
     )
     yield from cannot(
-        case.figure("hitm-sites"), "the simulated line has transfers, but no functions"
+        case.figure("hitm-sites"), "the simulated transfers of a line are not counted by function"
     )
 
 

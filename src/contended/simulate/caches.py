@@ -103,6 +103,15 @@ class Phase:
         """Lines that came out of another CPU's cache, or whose copies there were invalidated."""
         return sum(self.counts[name] for name in _MOVED)
 
+    @property
+    def remote(self) -> float:
+        """Of the lines and copies that came from another core, the part from another socket.
+
+        A copy is from the nearest who has one; NaN if nothing came.
+        """
+        far, *others = (self.counts[f"transfers_{way}"] for way in ("far", "near", "cross"))
+        return far / (far + sum(others)) if far + sum(others) else float("nan")
+
     def per_op(self, name: str) -> float:
         """A counter, or "transfers", for each operation; NaN without any."""
         count = self.transfers if name == "transfers" else self.counts[name]

@@ -173,7 +173,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                     else:
                         pc += 8
                 elif op == ALU:
-                    calculate(program, pc, reg, mine, state, c, phase)
+                    calculate(program, pc, reg, mine, state, c, phase, t)
                     pc += 8
                 elif op == COUNT:
                     y = program[pc + 5]
@@ -199,14 +199,12 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
                     break
 
             if op == THINK:
-                ps = program[pc + 4]
                 kind = program[pc + 5]
+                ps = cost[PAUSE] if kind == 3 else program[pc + 4]
                 if kind == 1:
                     ps = exponential(state, c, ps)
                 elif kind == 2:
                     ps = (ps >> 1) + scaled(ps, random_bits(state, c) >> U11)
-                elif kind == 3:
-                    ps = cost[PAUSE]
                 t += ps
                 counts[row + EVENTS] += 1
                 pc += 8

@@ -329,7 +329,9 @@ def holds(op: Any, a: Any, b: Any) -> Any:
 
 
 @njit
-def calculate(program: Any, pc: Any, reg: Any, mine: Any, state: Any, c: Any, phase: Any) -> None:
+def calculate(
+    program: Any, pc: Any, reg: Any, mine: Any, state: Any, c: Any, phase: Any, now: Any
+) -> None:
     """A step on registers alone."""
     x, number, what = program[pc + 4], program[pc + 6], program[pc + 7]
     other = reg[mine + program[pc + 5]]
@@ -352,4 +354,4 @@ def calculate(program: Any, pc: Any, reg: Any, mine: Any, state: Any, c: Any, ph
     elif what == 8:
         reg[mine + x] = np.int64(random_bits(state, c) >> ONE) % number
     else:
-        reg[mine + x] = phase
+        reg[mine + x] = phase if what == 9 else now

@@ -167,6 +167,13 @@ class Ground:
         known: dict[str, Any] = {"published": published, "unit": unit, "kind": kind}
         return said(figure, name, seen, guesses, why, place, **known)
 
+    def compared(self, figure: Published, why: str) -> Iterator[Predicted]:
+        """The rows of the rates before and after, and of the quotient of the two."""
+        rates = self.rate("after"), self.rate("before")
+        for name, rate in zip(("before", "after"), rates[::-1], strict=True):
+            yield self.value(figure, name, rate, why)
+        yield self.ratio(figure, "after", "before", rates, why)
+
     def ratio(
         self, figure: Published, top: str, base: str, values: tuple[Value, Value], why: str
     ) -> Predicted:

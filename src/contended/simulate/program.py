@@ -20,7 +20,7 @@ COUNTERS = 8
 # Steps. The engine's own copies of these are literals of the compiled code.
 _THINK, _READ, _ADD, _CAS, _SWAP, _WRITE, _SPIN, _BRANCH, _ALU, _COUNT, _DONE, _HALT = range(12)
 _COMPARE = ("==", "!=", "<", ">=")
-_CALCULATE = ("set", "copy", "add", "plus", "minus", "shl", "shr", "and", "random", "phase")
+_CALCULATE = ("set", "copy", "add", "plus", "minus", "shl", "shr", "and", "random", "phase", "now")
 FIXED, EXPONENTIAL, UNIFORM, _PAUSE = range(4)
 FULL = -1
 
@@ -162,8 +162,9 @@ class Program:
     def alu(self, what: str, to: int, register: int = ZERO, number: int = 0) -> None:
         """Calculate in registers; takes no time.
 
-        `to` gets the result: "set" or "random" (below) a number, "copy" a register, or "phase";
-        or is changed: "add", "shl", "shr", "and" by a number, "plus" or "minus" by a register.
+        `to` gets the result: "set" or "random" (below) a number, "copy" a register, "phase", or
+        "now", the CPU's time in picoseconds; or is changed: "add", "shl", "shr", "and" by a number,
+        "plus" or "minus" by a register.
         """
         self._step(_ALU, x=to, y=register, z=number, w=_CALCULATE.index(what))
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Literal
 
 from contended import records, tree
-from contended.errors import ContendedError
+from contended.errors import ContendedError, UsageError
 from contended.records import Record
 from contended.show.table import Table, columns
 from contended.simulate import locks
@@ -35,6 +35,7 @@ LOCKREFS = {
 }
 #: What takes a lock by an atomic access. Writers of a semaphore are taken to spin.
 TAKES = ("_raw_spin_lock", "_raw_spin_trylock", "_raw_spin_lock_irqsave", "down_write")
+_BEGAN, _TOOK = 4, 5  # registers
 _FREE = 1 << 32  # a lockref that nobody has locked, with a reference
 _Place = tuple[int, int]  # line, offset
 
@@ -113,10 +114,14 @@ class Operations(Record):
 
 
 @cache
-def load(slug: str, file: str = "steps") -> Operations:
-    """The record of a case, `results/<slug>/<file>.json`; raises ContendedError without one."""
-    path = tree.home() / "results" / slug / f"{file}.json"
-    remedy = f"run contended kernel steps {slug} --json results/{slug}/{file}.json"
+def load(slug: str, run: str = "") -> Operations:
+    """A case's record, `results/<slug>/steps.json`, or that of a run that is named there.
+
+    Raises ContendedError without one.
+    """
+    name = f"steps-{run}" if run else "steps"
+    remedy = "docs/simulators.md has the command that makes it"
+    path = tree.home() / "results" / slug / f"{name}.json"
     return records.load(Operations, path, "steps", SCHEMA, remedy, strict=False)
 
 
@@ -127,7 +132,9 @@ class Replay:
     `lines` says where some of the operation's lines lie, if not on one line for all CPUs; what
     begins like `apart` has a line of its own. Of the lockrefs of some lines the `counters` begin at
     a number of their own; with `looks` they wait for a holder, and with `pause` after a failed
-    exchange, see `Lockref`.
+    exchange, see `Lockref`. How long the recorded accesses of the functions of `timed` take, in
+    picoseconds, with all waits and with the lock behind a lockref, is added to the program's
+    counters of these numbers. Raises UsageError for a number that a lockref has.
     """
 
     operation: Operation
@@ -137,9 +144,15 @@ class Replay:
     apart: str = ""
     counters: Mapping[int, int] = field(default_factory=dict)
     pause: bool = False
+    timed: Mapping[str, int] = field(default_factory=dict)
     _words: dict[_Place, Word] = field(default_factory=dict)
     _first: dict[int, Word] = field(default_factory=dict)
     _locks: dict[_Place, Lock] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        taken = {first + n for first in (0, *self.counters.values()) for n in range(3)}
+        if both := taken & set(self.timed.values()):
+            raise UsageError(f"counter {min(both)} is a lockref's: choose another for a function")
 
     def put(self, p: Program, memory: Memory, ns: float) -> None:
         """Put the operation down; its instructions take so many nanoseconds, each the same."""
@@ -148,7 +161,14 @@ class Replay:
         for access in self.operation.accesses:
             self._think(p, ns, access.at - before)
             before = access.at
+            counter = self.timed.get(access.function)
+            if counter is not None:
+                p.alu("now", _BEGAN)
             self._access(p, memory, access, held)
+            if counter is not None:
+                p.alu("now", _TOOK)
+                p.alu("minus", _TOOK, _BEGAN)
+                p.count(counter, _TOOK)
         self._think(p, ns, self.operation.instructions - before)
         p.done()
 
