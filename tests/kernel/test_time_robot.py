@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 
@@ -137,6 +138,23 @@ def test_what_staying_with_the_root_does(page: str) -> None:
     assert all(0.88 < each < 0.92 for each in part["before"])
 
 
+def test_where_only_the_lister_stays_looks_keep_no_queue(page: str) -> None:
+    record = timed.record("lockref-degrade", "time-getdent-lister")
+    calm, *others = (
+        record.rates("spin-100-stay", 64, label) for label in ("calm", "perturbed", "after")
+    )
+    beside, after = ([rates[seed] / calm[seed] for seed in sorted(calm)] for rates in others)
+    assert (
+        "**Looks keep no queue there.** While somebody lists the root, the kernel that looks makes "
+        "{:.2f}, {:.2f} and {:.2f} times what it makes before, and as much as before after that "
+        "({:.2f}, {:.2f} and {:.2f} times).".format(*beside, *after)
+    ) in page
+    assert min(*beside, *after) >= 0.75, "with no seed: so by the rule they keep none"
+    assert not any(times.doubtful(boot) for boot in record.regions)
+    kept = tree.home() / "results" / "lockref-degrade" / "time-getdent-lister.json"
+    assert json.loads(kept.read_text())["args"]["memory"] == "0"
+
+
 def test_the_page_says_how_many_hitm_of_listings_cross(page: str) -> None:
     record = timed.record("lockref-degrade", "time-getdent")
     plain, looking = (
@@ -201,17 +219,42 @@ def test_the_page_says_that_ticks_make_looks_hurt(page: str) -> None:
     assert f"The robot saw {figure.ratio('after', 'before')[0]:.2f}. In the twenty" in said
     assert f"it is {stats.median(twenty):.2f} in the middle." in said
 
-    off = [
-        timed.record("lockref-degrade", "time-handle-ticks-off").of(v, 64) for v in robot.LOOP[::-1]
-    ]
+    off, still, long = (
+        [timed.record("lockref-degrade", f"time-handle-{file}").of(v, 64) for v in robot.LOOP[::-1]]
+        for file in ("ticks-off", "ticks-off-drawn", "long-drawn")
+    )
     control = worth(off)
     ends = (
         f"{min(control):.2f} to {max(control):.2f} times, {stats.median(control):.2f} in the middle"
     )
     assert f"They are worth {ends}, where it is {stats.median(three):.2f} with" in said
     assert stats.median(control) > 0.95  # by the rule, it may be the time of ticks
-    lost = [boot["ticks"] for kept in off for boot in kept.values()]
-    assert f"doubtful: {100 * min(lost):.0f} to {100 * max(lost):.0f} % of their" in said
+    lost = [100 * boot["ticks"] for kept in off for boot in kept.values()]
+    assert f"only just, and {min(lost):.0f} to {max(lost):.0f} % of the instructions" in said
+
+    def row(kept: list[dict[int, timed.Region]]) -> str:
+        seen = worth(kept)
+        lost = [100 * boot["ticks"] for each in kept for boot in each.values()]
+        few = min(lost) < 1
+        part = f"{min(lost):.{few:d}f} to {max(lost):.{few:d}f} %" if max(lost) else ""
+        mark = " !" if any(times.doubtful(b) for each in kept for b in each.values()) else ""
+        costs = f"{sum(each < 0.8 for each in seen)}"
+        ends = f"({min(seen):.2f} to {max(seen):.2f}){mark}"
+        return f"{stats.median(seen):.2f} {ends} | {costs} | {part}".rstrip() + " |"
+
+    for kept in (still, long):
+        assert [b["costs"] for b in kept[1].values()] == [b["costs"] for b in drawn[1].values()]
+    assert f"| ten | 1000 | yes | 60 | {row(drawn)}" in said
+    assert f"| the same ten | 1000 | no | 60 | {row(still)}" in said
+    assert f"| the same ten | 100 | no | 60 | {row(long)}" in said
+    assert f"| twenty others | 100 | no | 20 | {row(quiet)}" in said
+    assert sum(a < b for a, b in zip(ten, worth(still), strict=True)) == 7, "not known, by the rule"
+    assert "They are worth less with the time of ticks in seven draws" in said
+    assert sum(each < 0.8 for each in worth(long)) >= 6, "so by the rule it is the boots' length"
+    assert "**It is the length of the boots:" in said
+    costs = [1 - stats.median(worth(kept)) for kept in (drawn, still, long)]
+    assert all(0.36 <= each <= 0.41 for each in costs)
+    assert "cost nearly two fifths in the middle of them, whether ticks take time or not;" in said
 
     most = figure.value("after").spread[1]
     gap = stats.percentiles([boot["per_second"] for boot in drawn[1].values()])[0] / most

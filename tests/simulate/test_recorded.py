@@ -162,7 +162,7 @@ def test_what_a_function_takes_is_counted_with_its_waits() -> None:
         assert timed.counts["ops"] == plain.counts["ops"], "to look takes no time"
         per_op = timed.per_op("took") / 1000
         if cpus == 1:
-            assert per_op == pytest.approx(BOX.costs.read_hit + BOX.costs.rmw_hit)
+            assert per_op == pytest.approx(BOX.costs.read_hit + BOX.costs.rmw_hit, rel=0.05)
         else:
             assert per_op > BOX.costs.near
         assert cpus * 1e9 / timed.ops_per_s > 500 + per_op - 5
@@ -202,5 +202,5 @@ def test_what_is_not_recorded_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ContendedError, match="comes to 'gone'"):
         LOCKED.line("gone")
     monkeypatch.setattr(tree, "home", lambda: tmp_path)
-    with pytest.raises(ContendedError, match=r"run contended kernel steps mount-hash --json"):
+    with pytest.raises(ContendedError, match="docs/simulators.md has the command"):
         recorded.load("mount-hash")

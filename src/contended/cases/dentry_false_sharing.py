@@ -58,7 +58,7 @@ LOOKUPS = Scenario(
 )
 
 
-_PROFILED = replace(LOOKUPS, counters=LOOKUPS.counters | _PARTS)
+_PROFILED = replace(LOOKUPS, counters={**LOOKUPS.counters, **_PARTS})
 """The same, with what those functions take in picoseconds, which sweeps need not keep."""
 
 
