@@ -202,5 +202,5 @@ def test_what_is_not_recorded_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ContendedError, match="comes to 'gone'"):
         LOCKED.line("gone")
     monkeypatch.setattr(tree, "home", lambda: tmp_path)
-    with pytest.raises(ContendedError, match="docs/simulators.md has the command"):
+    with pytest.raises(ContendedError, match=r"docs/simulators\.md has the command"):
         recorded.load("mount-hash")
