@@ -10,8 +10,9 @@
  * happened there is a site as well then, all zeros.
  *
  * Instructions are counted by the block as it begins, so an access is late by
- * what its block has left. A string instruction is one, however often it turns:
- * a kernel that zeroes a page with it has not executed thousands.
+ * what its block has left. A string instruction is one, however often it turns
+ * (none, where a block begins with it): a kernel that zeroes a page with it has
+ * not executed thousands.
  *
  * Part of coherence.c, whose variables it uses.
  */

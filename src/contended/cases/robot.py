@@ -45,9 +45,9 @@ def evidence() -> dict[str, Evidence]:
             "lock, under ilookup5_nowait(); lockrefs are under a third. The simulation has both, "
             "and has waiting hurt. The kernel in virtual time is one whose thousand ticks a "
             "second take time, as the robot's do: there looks hurt in seven of ten draws. That it "
-            "would be this kernel was decided when three boots of it had been seen. Ticks are not "
-            "the reason: with a hundred that take no time looks cost as much in as many draws, and "
-            "only in boots of a third of the length do they help in most.",
+            "would be this kernel was decided when three boots of it had been seen. With a hundred "
+            "ticks that take no time looks cost as much in as many draws; in other draws, with a "
+            "third of the operations, they help in most.",
         ),
         "robot-handle-hitm": _of(
             tuple(

@@ -169,10 +169,10 @@ class Ground:
 
     def compared(self, figure: Published, why: str) -> Iterator[Predicted]:
         """The rows of the rates before and after, and of the quotient of the two."""
-        rates = self.rate("after"), self.rate("before")
-        for name, rate in zip(("before", "after"), rates[::-1], strict=True):
-            yield self.value(figure, name, rate, why)
-        yield self.ratio(figure, "after", "before", rates, why)
+        after, before = self.rate("after"), self.rate("before")
+        yield self.value(figure, "before", before, why)
+        yield self.value(figure, "after", after, why)
+        yield self.ratio(figure, "after", "before", (after, before), why)
 
     def ratio(
         self, figure: Published, top: str, base: str, values: tuple[Value, Value], why: str

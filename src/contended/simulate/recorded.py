@@ -115,7 +115,7 @@ class Operations(Record):
 
 @cache
 def load(slug: str, run: str = "") -> Operations:
-    """A case's record, `results/<slug>/steps.json`, or that of a run that is named there.
+    """A case's record, `results/<slug>/steps.json`, or with a run `steps-<run>.json`.
 
     Raises ContendedError without one.
     """
@@ -134,7 +134,7 @@ class Replay:
     a number of their own; with `looks` they wait for a holder, and with `pause` after a failed
     exchange, see `Lockref`. How long the recorded accesses of the functions of `timed` take, in
     picoseconds, with all waits and with the lock behind a lockref, is added to the program's
-    counters of these numbers. Raises UsageError for a number that a lockref has.
+    counters of these numbers, by registers 4 and 5. Raises UsageError for a lockref's number.
     """
 
     operation: Operation
