@@ -435,6 +435,8 @@ def test_the_table_of_the_pause_is_read_by_call_and_size(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Each row has the rate of its own call, variant and number of processes, or nothing."""
+    about = lockref_pause.evidence()
+    rows = [row for row in simulated.load("lockref-degrade") if row.figure in about]
     home = make_home(tmp_path / "home")
     place = home / "results" / "will-it-scale"
     for folder in (place, place.with_name("lockref-degrade")):
@@ -456,7 +458,6 @@ def test_the_table_of_the_pause_is_read_by_call_and_size(
             for n in (1, 8)
         ]
         (place / f"time-drawn-{disk}{call}.json").write_text(json.dumps({"results": found}))
-    about = lockref_pause.evidence()
     seen = timed.load("lockref-degrade", about["pause-8"].timed)
     for (call, variant), rate in rates.items():
         assert seen[f"{call}-{variant}"].values == (8 * rate,)
@@ -464,7 +465,6 @@ def test_the_table_of_the_pause_is_read_by_call_and_size(
     assert seen["fstat-pause/fstat-no-pause"].values == (0.5,)
     assert seen["open-pause/open-no-pause"].values == (0.25,)
     assert timed.load("lockref-degrade", about["pause-24"].timed) == {}
-    rows = list(lockref_pause.predictions(register.get("lockref-degrade")))
     named = {(row.figure, row.name) for row in rows}
     assert named == {(id_, probe.of) for id_, each in about.items() for probe in each.timed}
     worth = next(row for row in rows if row.figure == "pause-96" and "fstat-pause/" in row.name)

@@ -46,8 +46,8 @@ def evidence() -> dict[str, Evidence]:
             "and has waiting hurt. The kernel in virtual time is one whose thousand ticks a "
             "second take time, as the robot's do: there looks hurt in seven of ten draws. That it "
             "would be this kernel was decided when three boots of it had been seen. With a hundred "
-            "ticks that take no time looks cost as much in as many draws; in other draws, with a "
-            "third of the operations, they help in most.",
+            "ticks that take no time looks cost as much in as many draws; with a third of the "
+            "operations, and the same costs, they help in most.",
         ),
         "robot-handle-hitm": _of(
             tuple(

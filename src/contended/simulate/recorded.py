@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from contended import records, tree
@@ -113,15 +114,18 @@ class Operations(Record):
         return found[variant]
 
 
-@cache
 def load(slug: str, run: str = "") -> Operations:
     """A case's record, `results/<slug>/steps.json`, or with a run `steps-<run>.json`.
 
     Raises ContendedError without one.
     """
     name = f"steps-{run}" if run else "steps"
+    return _load(tree.home() / "results" / slug / f"{name}.json")
+
+
+@cache
+def _load(path: Path) -> Operations:
     remedy = "docs/simulators.md has the command that makes it"
-    path = tree.home() / "results" / slug / f"{name}.json"
     return records.load(Operations, path, "steps", SCHEMA, remedy, strict=False)
 
 
