@@ -147,6 +147,11 @@ class Published(_Entry):
         values = {value.name: value for value in self.values}
         return pick(values, name, f"figure {self.id!r} has no value")
 
+    def range(self, name: str) -> tuple[float, float]:
+        """A value's spread in the figure's unit, or by "a/b" that of a quotient, no unit."""
+        top, _, base = name.partition("/")
+        return self.ratio(top, base, spread=True) if base else self.value(name).spread
+
     def ratio(self, top: str, base: str, *, spread: bool = False) -> tuple[float, float]:
         """The lowest and the highest `top` / `base` that two values, or spreads, allow, no unit."""
         values = self.value(top), self.value(base)

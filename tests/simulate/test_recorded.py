@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from contended import tree
+from contended.cases.dentry_false_sharing import FULL
 from contended.errors import ContendedError, UsageError
+from contended.kernel import prices
 from contended.simulate import machines, recorded
 from contended.simulate.caches import Phase, simulate
 from contended.simulate.program import Memory, Program
@@ -177,6 +179,15 @@ def test_a_load_is_timed_as_well_and_a_lockref_s_counter_is_no_function_s() -> N
     assert reading[1] > 10
     with pytest.raises(UsageError, match="counter 2 is a lockref's"):
         run(COUNTED, 1, timed={"lockref_get": 2})
+
+
+def test_what_full_takes_is_its_instructions_at_the_table_s_price() -> None:
+    (work,) = FULL.works.values()
+    counts = {each.instructions for each in recorded.load("lockref-degrade", "full").operations}
+    assert all(f"{count:,.0f}"[:3] == "6,2" for count in counts), "6,200, as the work's source says"
+    ends = [max(counts) * price for price in prices.DISTRIBUTION]
+    assert (work.where.low, work.where.high) == pytest.approx(ends, abs=10)
+    assert work.value == pytest.approx(sum(ends) / 2, abs=10)
 
 
 def test_a_line_of_each_cpu_s_own_does_not_move() -> None:

@@ -10,13 +10,14 @@ from contended import machine, register
 from contended.cases import Study, timed
 from contended.cases.evidence import Evidence, RunProbe, hitm, ratio
 from contended.cases.host import Host, Seen, crowd, slower
+from contended.cases.lockref_degrade import LOOKS
 from contended.measure import today
 from contended.measure.running import Running
 from contended.register import Case, Published
 from contended.simulate import recorded
 from contended.simulate.chart import marks
 from contended.simulate.curves import Series, Sweep, times
-from contended.simulate.locks import Lock, Lockref
+from contended.simulate.locks import LOCKREF_COUNTERS, Lock, Lockref
 from contended.simulate.machines import Parameter
 from contended.simulate.predict import Draw, Ground, Predicted, Value
 from contended.simulate.program import PS, Memory, Program
@@ -52,7 +53,7 @@ LOOKUPS = Scenario(
         "after": "the reference count has a line of its own",
     },
     phases={"start": 0.5 * MS, "run": 2 * MS},
-    counters={"fast": 0, "slow": 1, "retried": 2},
+    counters=LOCKREF_COUNTERS,
     works={"stat": STAT},
     build=_lookup,
 )
@@ -66,7 +67,7 @@ def _open_device(setup: Setup, p: Program, memory: Memory) -> None:
     """One operation of stress-ng's full on its device, on kernels with linux-next's loop."""
     kernels = {"before": "spin-100", "after": "moved-100"}
     operation = recorded.load("lockref-degrade", "full").of(kernels[setup.variant])
-    recorded.Replay(operation, setup.lock, looks=100).put(p, memory, setup.work["full"])
+    recorded.Replay(operation, setup.lock, LOOKS).put(p, memory, setup.work["full"])
 
 
 _SO_MANY = "its 6,200 instructions, each as long as linuxf5fe24ef17b5 has it of Cascade Lake"

@@ -18,7 +18,7 @@ from contended.show.canvas import Plot
 from contended.simulate import machines, recorded
 from contended.simulate.chart import Mark, chart, marks
 from contended.simulate.curves import Series, Sweep, times
-from contended.simulate.locks import Lock, Lockref
+from contended.simulate.locks import LOCKREF_COUNTERS, Lock, Lockref
 from contended.simulate.machines import Parameter
 from contended.simulate.predict import Ground, Predicted, Value, cannot
 from contended.simulate.program import UNIFORM, Memory, Program
@@ -87,12 +87,11 @@ _VARIANTS = {
     "spin-1000": "at most 1000 looks",
 }
 _LOCKS = "guzik2024postmortem: the handle stressor is all spin locks, a third of it lockref"
-_COUNTERS = {"fast": 0, "slow": 1, "retried": 2}
 STATS = Scenario(
     name=SLUG,
     variants=_VARIANTS,
     phases={"calm": 1 * MS, "perturbed": 1 * MS, "after": 2 * MS},
-    counters={**_COUNTERS, "stranger": 3},
+    counters={**LOCKREF_COUNTERS, "stranger": 3},
     works={"stat": STAT, "holder": HOLDER},
     build=_stat,
 )
@@ -100,7 +99,7 @@ LOCKERS = Scenario(
     name="lockref-lockers",
     variants=_VARIANTS,
     phases={"start": 1 * MS, "run": 3 * MS},
-    counters=_COUNTERS,
+    counters=LOCKREF_COUNTERS,
     works={
         "stat": STAT,
         "holder": HOLDER,
@@ -113,7 +112,7 @@ OPENS = Scenario(
     name="lockref-open-by-handle",
     variants=_VARIANTS,
     phases={"start": 4 * MS, "run": 20 * MS},
-    counters=_COUNTERS,
+    counters=LOCKREF_COUNTERS,
     works={
         "calls": Work(7000, Parameter("assumed", _CALLS, 3500, 14000)),
     },

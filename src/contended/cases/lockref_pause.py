@@ -10,6 +10,7 @@ step by step; how long one takes without contention is the table's own one proce
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from contended import register, stats
 from contended.cases import timed
@@ -17,8 +18,9 @@ from contended.cases.evidence import Evidence
 from contended.register import Case
 from contended.show.table import Table
 from contended.simulate import recorded
+from contended.simulate.locks import LOCKREF_COUNTERS
 from contended.simulate.machines import Parameter
-from contended.simulate.predict import Ground, Predicted, cannot, span
+from contended.simulate.predict import Ground, Predicted, span
 from contended.simulate.program import Memory, Program
 from contended.simulate.verdict import between, gap, judge, told
 from contended.simulate.workload import MS, Scenario, Setup, Work
@@ -58,7 +60,7 @@ def _scenario(call: str, test: str, work: Work) -> Scenario:
         name=f"will-it-scale-{call}",
         variants=_VARIANTS,
         phases={"start": 0.5 * MS, "run": 2 * MS},
-        counters={"fast": 0, "slow": 1, "retried": 2},
+        counters=LOCKREF_COUNTERS,
         works={test: work},
         build=build,
     )
@@ -105,15 +107,15 @@ def table() -> Table:
     if some of the draws are to be doubted.
     """
     rows: dict[str, list[str]] = {}
-    for row, seen in _values():
-        values = seen.values
+    for row in _values():
+        values = row.timing.values
         ends = stats.percentiles(values)
         unit = 1e6 if row.unit != "ratio" else 1.0
         published, ours = (span(low / unit, high / unit) for low, high in (row.published, ends))
         factor = gap(ends, row.published, row.unit)
         apart = between(values, row.published)
         verdict = told(judge(ends, row.published, row.unit), factor, apart=apart)
-        mark = " !" if seen.doubtful else ""
+        mark = " !" if row.timing.doubtful else ""
         rows.setdefault(row.name, []).append(f"{published} → {ours}{mark}: {verdict}")
     return Table(
         "One file, by will-it-scale: published → in virtual time, millions a second or a quotient; "
@@ -132,8 +134,8 @@ def said(name: str) -> str:
 def held(*, quotients: bool) -> tuple[int, int]:
     """How many of the numbers, or of the quotients, held, and of how many."""
     verdicts = [
-        judge(stats.percentiles(seen.values), row.published, row.unit)
-        for row, seen in _values()
+        judge(stats.percentiles(row.timing.values), row.published, row.unit)
+        for row in _values()
         if (row.unit == "ratio") == quotients
     ]
     return verdicts.count("held"), len(verdicts)
@@ -141,10 +143,9 @@ def held(*, quotients: bool) -> tuple[int, int]:
 
 def middles(name: str) -> dict[int, float]:
     """By the number of processes: a value's middle over what was published."""
-    sizes = {figure(workers): workers for workers in SIZES}
     return {
-        (workers := sizes[row.figure]): stats.median(seen.values) / published(name, workers)
-        for row, seen in _values()
+        row.workers: stats.median(row.timing.values) / published(name, row.workers)
+        for row in _values()
         if row.name == name
     }
 
@@ -160,14 +161,24 @@ def by_requests(name: str, workers: int) -> tuple[list[float], list[float]]:
     return timed.load(SLUG, evidence()[figure(workers)].timed)[name].either("grouped")
 
 
-def _values() -> Iterator[tuple[Predicted, timed.Timing]]:
-    """Each row, and what was timed for it."""
+class _Seen(NamedTuple):
+    workers: int
+    name: str
+    published: tuple[float, float]
+    timing: timed.Timing
+
+    @property
+    def unit(self) -> str:
+        return "ratio" if "/" in self.name else "operations/s"
+
+
+def _values() -> Iterator[_Seen]:
+    """Each row's published range, and what was timed for it."""
     about, case = evidence(), register.get(SLUG)
     for workers in SIZES:
         id_ = figure(workers)
-        seen = timed.load(SLUG, about[id_].timed)
-        for row in cannot(case.figure(id_), "what was simulated is not asked here", *seen):
-            yield row, seen[row.name]
+        for name, timing in timed.load(SLUG, about[id_].timed).items():
+            yield _Seen(workers, name, case.figure(id_).range(name), timing)
 
 
 def _of(workers: int) -> Evidence:

@@ -16,6 +16,7 @@ from contended.measure.running import Running
 from contended.register import Case
 from contended.simulate import recorded
 from contended.simulate.curves import Series, Sweep, times
+from contended.simulate.locks import LOCKREF_COUNTERS
 from contended.simulate.machines import Parameter
 from contended.simulate.predict import Ground, Predicted, cannot
 from contended.simulate.program import Memory, Program
@@ -54,7 +55,7 @@ CHECKS = Scenario(
         "files-after": f"as after, {_APART}",
     },
     phases={"start": 0.5 * MS, "run": 2 * MS},
-    counters={"fast": 0, "slow": 1, "retried": 2},
+    counters=LOCKREF_COUNTERS,
     works={"faccessat": Work(1000, Parameter("measured", _CALL, 500, 3000))},
     build=_creds,
 )

@@ -106,6 +106,10 @@ class Lock:
         p.label(got)
 
 
+LOCKREF_COUNTERS = {"fast": 0, "slow": 1, "retried": 2}
+"""What a `Lockref` counts, by the numbers that it has if no others are given."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lockref:
     """A lock and, above it in the same word, a reference count.
@@ -158,13 +162,10 @@ class Lockref:
         p.alu("add", _TRIES, number=-1)
         if self.looks:
             p.alu("add", _LOOKS, number=-1)
+        p.branch(_TRIES, "<", 1, slow)
         if self.pause:
-            p.branch(_TRIES, "<", 1, slow)
             p.pause()
-            p.jump(again)
-        else:
-            p.branch(_TRIES, ">=", 1, again)
-            p.jump(slow)
+        p.jump(again)
 
         p.label(locked)
         if self.looks:

@@ -258,7 +258,7 @@ def cannot(figure: Published, why: str, *names: str) -> Iterator[Predicted]:
             figure=figure.id,
             name=name,
             unit="ratio" if is_ratio else figure.unit,
-            published=figure.ratio(top, base, spread=True) if is_ratio else values[0].spread,
+            published=figure.range(name),
             kind="contradicted" if any(each.contradicted for each in values) else "predicted",
             why=why,
         )
