@@ -389,6 +389,31 @@ def test_windows_that_do_not_agree_are_named() -> None:
     assert not replace(found, found=points[:6]).torn()
 
 
+def test_what_has_not_settled_is_named() -> None:
+    """The middle of the seeds' halves decides; where there are none nothing is said."""
+    courses = {2: (1.0, 1.0, 1.0, 1.0), 4: (2.0, 1.0, 1.0, 1.0), 8: (0.0, 0.0, 1.0, 1.0), 16: ()}
+    points = tuple(
+        point(cpus, seed, 1e6, quarters=tuple(each * seed for each in course))
+        for cpus, course in courses.items()
+        for seed in (1, 2, 3)
+    )
+    found = Times("a-case", "runs", {}, points, cpu="a CPU", commit=None)
+    four = "before by 4 has not settled: 40% of its operations are in the second half of the time"
+    eight = four.replace("by 4", "by 8").replace("40%", "100%")
+    assert found.unsettled() == [four, eight]
+    assert f"! {four}\n" in str(found)
+    odd = replace(points[3], quarters=(1.0, 1.0, 1.0, 0.9))
+    assert not replace(found, found=(odd, odd, points[3])).unsettled()
+
+
+def test_quarters_are_of_the_time_that_all_work() -> None:
+    done = (10, 20, 30, 40, 50, 70), (10, 15, 30, 50)
+    assert times._quarters(done, 10, 50) == pytest.approx([2e11, 2e11, 1e11, 2e11])
+    begin, end, rates = times._while_all_work(done)
+    assert sum(times._quarters(done, begin, end)) / 4 == pytest.approx(sum(rates))
+    assert times._quarters(done, 0, 0) == ()
+
+
 def test_an_operation_takes_from_the_one_before_it_to_its_own_end() -> None:
     done = (10, 30, 100), (20, 50, 60)
     assert sorted(times._took(done, 20, 60)) == [10, 20, 30], "100 is when one is through"

@@ -24,7 +24,8 @@ CLOCKS: tuple[Clock, ...] = get_args(Clock)
 """What keeps time. Beside the region's clock timers and sleep follow the host's; with the guest's
 they follow it, too, and no CPU is kept apart from the guest's chores."""
 DOUBT = 0.01  # the part of waits given up, or of instructions in ticks, that marks a result
-AGREE = 1.15  # two windows do if neither makes more than this many times what the other does
+AGREE = 1.15  # two rates do if neither is more than this many times the other
+QUARTERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Timed:
     p99_ns: float
     ns: float  # from the region's begin to its last operation
     together_ns: float  # of that, while all work; 0: never, and rates are of each one's own time
+    quarters: tuple[float, ...] = ()  # all workers' operations a second in each quarter of that
     stalled_ns: float  # an operation's wait for lines; all these are of a worker
     queued_ns: float  # of that, until they began to move
     transfers: float  # lines that came from another CPU, an operation
@@ -81,6 +83,15 @@ class Timed:
     def suspect(self) -> bool:
         """Whether it is to be doubted, see `doubtful`."""
         return doubtful(asdict(self))
+
+    @property
+    def second_half(self) -> float:
+        """The part of the operations that were done in the second half of that time.
+
+        A half where everything goes on as it began, and where it is not known.
+        """
+        both = sum(self.quarters)
+        return sum(self.quarters[QUARTERS // 2 :]) / both if both else 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +154,20 @@ class Times:
                 "instructions were timer ticks (leave the machine alone and try again), or the "
                 "processes did not work at the same time (give more operations): do not trust it\n"
             )
-        return head + "".join(f"! {each}\n" for each in self.torn()) + columns(rows)
+        said = [*self.torn(), *self.unsettled()]
+        return head + "".join(f"! {each}\n" for each in said) + columns(rows)
+
+    def unsettled(self) -> list[str]:
+        """Where the halves of the boots are further apart than `AGREE`: in words, one for each."""
+        found = []
+        for (variant, label, cpus, _), group in groupby(self.found, _of):
+            later = stats.median([each.second_half for each in group])
+            if max(later, 1 - later) > AGREE * min(later, 1 - later):
+                found.append(
+                    f"{' '.join(filter(None, (variant, label)))} by {cpus} has not settled: "
+                    f"{later:.0%} of its operations are in the second half of the time"
+                )
+        return found
 
     def torn(self) -> list[str]:
         """Where two windows make more of a difference than `AGREE`: in words, one for each."""
@@ -200,6 +224,7 @@ def measured(region: plugin.Region, profile: Profile, **how: Any) -> Timed:
         p99_ns=_rank(took, 0.99) / 1000,
         ns=max((clock.done[-1] for clock in clocks), default=0) / 1000,
         together_ns=max(end - begin, 0) / 1000,
+        quarters=_quarters(done, begin, end),
         stalled_ns=sum(clock.stalled for clock in clocks) / ops / 1000,
         queued_ns=sum(clock.queued for clock in clocks) / ops / 1000,
         transfers=sum(clock.transfers for clock in clocks) / ops,
@@ -229,6 +254,16 @@ def _while_all_work(done: Sequence[Sequence[int]]) -> tuple[int, int, tuple[floa
         counts = [sum(begin < at <= end for at in d) for d in done]
         return begin, end, tuple(n / (end - begin) * 1e12 for n in counts)
     return 0, 0, tuple((len(d) - 1) / (d[-1] - d[0]) * 1e12 for d in done)
+
+
+def _quarters(done: Sequence[Sequence[int]], begin: int, end: int) -> tuple[float, ...]:
+    """Operations a second of all of them, in each quarter of that time; none if there is none."""
+    if end <= begin:
+        return ()
+    counts = [0] * QUARTERS
+    for at in (at for each in done for at in each if begin < at <= end):
+        counts[(at - begin - 1) * QUARTERS // (end - begin)] += 1
+    return tuple(n * QUARTERS / (end - begin) * 1e12 for n in counts)
 
 
 def _took(done: Sequence[Sequence[int]], begin: int, end: int) -> list[int]:
