@@ -137,6 +137,13 @@ def root() -> Path:
 
 
 @pytest.fixture(scope="session")
+def misses() -> str:
+    """The page on what is missed, and behind it the one on the experiments that say why."""
+    pages = ("misses", "experiments")
+    return "\n".join((ROOT / "docs" / f"{name}.md").read_text() for name in pages)
+
+
+@pytest.fixture(scope="session")
 def book(
     root: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:

@@ -89,8 +89,8 @@ def cells() -> dict[str, list[tuple[float, float]]]:
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
-    return (tree.home() / "docs" / "misses.md").read_text(encoding="utf-8")
+def page(misses: str) -> str:
+    return misses
 
 
 def test_the_tables(page: str, cells: dict[str, list[tuple[float, float]]]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from contended import register, stats, tree
+from contended import register, stats
 from contended.cases import dentry_false_sharing, lockref_degrade, lockref_pause, timed
 
 LEAVE, TAKE, MIGRATE = CHANGES = ("", "take=1", "take=2")
@@ -17,9 +17,8 @@ Multiples = Mapping[str, float]
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
-    text = (tree.home() / "docs" / "misses.md").read_text()
-    found = re.search(r"^### Lines that migrate$.*?(?=^##)", text, flags=re.M | re.S)
+def page(misses: str) -> str:
+    found = re.search(r"^### Lines that migrate$.*?(?=^##)", misses, flags=re.M | re.S)
     assert found
     return found[0]
 

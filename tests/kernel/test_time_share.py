@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from contended import register, stats, tree
+from contended import register, stats
 from contended.cases import lockref_degrade, lockref_pause, timed
 from contended.simulate import machines
 
@@ -18,8 +18,8 @@ Multiples = tuple[tuple[float, ...], ...]
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
-    return (tree.home() / "docs" / "misses.md").read_text()
+def page(misses: str) -> str:
+    return misses
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def near(a: float, b: float) -> bool:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    pages = ("published-table", "virtual-time", "misses")
+    pages = ("published-table", "virtual-time", "misses", "experiments")
     return "\n".join((tree.home() / "docs" / f"{name}.md").read_text() for name in pages)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from contended import register, stats, tree
+from contended import register, stats
 from contended.cases import umount_grace_period
 from contended.kernel import waits
 from contended.scoreboard import board
@@ -15,8 +15,8 @@ SLUG = "umount-grace-period"
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
-    return " ".join((tree.home() / "docs" / "misses.md").read_text().split())
+def page(misses: str) -> str:
+    return " ".join(misses.split())
 
 
 def middle(kept: waits.Waits, run: str, label: str, cpus: int, variant: str = "before") -> float:
