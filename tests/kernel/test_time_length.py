@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from contended import tree
-from contended.cases import timed
+from contended import register, stats, tree
+from contended.cases import lockref_degrade, timed
 from contended.kernel import times
+from contended.simulate.verdict import gap as missed_by
 
 RECORDS = (
     ("dentry-false-sharing", "", "`stat`"),
@@ -73,3 +74,28 @@ def test_what_does_not_agree_is_two_boots_or_a_queue_that_comes_later() -> None:
     first = long["quarters"][0]
     assert first > 2 * max(long["quarters"][1:])
     assert first * long["together_ns"] / 1e9 / times.QUARTERS > short["ops"]
+
+
+def test_what_came_of_the_rows_that_were_drawn_anew() -> None:
+    said = (tree.home() / "docs" / "virtual-time.md").read_text()
+    case = register.get(lockref_degrade.SLUG)
+    for id_ in ("spin-24-workers", "pause-2"):
+        figure, about = case.figure(id_), lockref_degrade.STUDY.evidence[id_].timed
+        found = timed.load(case.slug, about)
+        gaps = {
+            name: missed_by(stats.percentiles(each.values), figure.range(name))
+            for name, each in found.items()
+            if not name.startswith("open")
+        }
+        assert {each.seeds for each in found.values()} == {30}
+        if id_ == "pause-2":
+            assert set(gaps.values()) == {1}
+        else:
+            assert gaps["after"] == 1
+            assert f"is missed by {gaps['after/before']:.2f}, where it was 1.04" in said
+    for slug, name, variant, cpus, ops in (
+        ("lockref-degrade", "time-handle", "spin-100", 24, 60),
+        ("will-it-scale", "time-drawn-disk-fstat", "pause", 2, 180),
+    ):
+        boots = timed.record(slug, name).of(variant, cpus).values()
+        assert {boot["ops"] for boot in boots} == {ops * cpus}
