@@ -390,20 +390,22 @@ def test_windows_that_do_not_agree_are_named() -> None:
 
 
 def test_what_has_not_settled_is_named() -> None:
-    """The middle of the seeds' halves decides; where there are none nothing is said."""
-    courses = {2: (1.0, 1.0, 1.0, 1.0), 4: (2.0, 1.0, 1.0, 1.0), 8: (0.0, 0.0, 1.0, 1.0), 16: ()}
-    points = tuple(
-        point(cpus, seed, 1e6, quarters=tuple(each * seed for each in course))
-        for cpus, course in courses.items()
-        for seed in (1, 2, 3)
-    )
-    found = Times("a-case", "runs", {}, points, cpu="a CPU", commit=None)
-    four = "before by 4 has not settled: 40% of its operations are in the second half of the time"
-    eight = four.replace("by 4", "by 8").replace("40%", "100%")
-    assert found.unsettled() == [four, eight]
-    assert f"! {four}\n" in str(found)
-    odd = replace(points[3], quarters=(1.0, 1.0, 1.0, 0.9))
-    assert not replace(found, found=(odd, odd, points[3])).unsettled()
+    """Each boot by itself; where there are no quarters nothing is said."""
+
+    def by(cpus: int, *courses: tuple[float, ...]) -> Times:
+        boots = tuple(point(cpus, n, 4e9, quarters=course) for n, course in enumerate(courses))
+        return Times("a-case", "runs", {}, boots, cpu="a CPU", commit=None)
+
+    steady, falls, rises = (1.0, 1.0, 1.0, 0.9), (2.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 1.0)
+    assert not by(4, steady, ()).unsettled()
+    one = "before by 4 has not settled in 1 of 1 boots: 40% of the operations are in the second half"
+    assert by(4, falls).unsettled() == [f"{one} of the time"]
+    many = "before by 4 has not settled in 2 of 3 boots: 100% of the operations are in the second"
+    assert by(4, falls, steady, rises).unsettled() == [f"{many} half of the time of one"]
+    assert f"! {one} of the time\n" in str(by(4, falls))
+    few = point(4, 0, 4e9, quarters=falls, together_ns=5.0)  # 20 operations, 8 in the second half
+    assert few.settled
+    assert not replace(few, together_ns=6.0).settled
 
 
 def test_quarters_are_of_the_time_that_all_work() -> None:

@@ -203,7 +203,7 @@ STUDY = Study(
             "measured is how a lockref degrades, which chapter 2 is about. In virtual time, with "
             "254 workers, both kernels are in the state that the report has after the move: they "
             "queue for the lock of character devices. If somebody stays with the dentry's lock, "
-            "workers queue for it on either kernel: the page on misses has what that costs.",
+            "workers queue for it on either kernel: the page of experiments has what that costs.",
         ),
     },
 )

@@ -38,7 +38,8 @@ _SAID = {
     96: " Whether a socket sends one request for a line at a time is drawn as with 48. If it does, "
     "what has a pause is too fast; if it does not, fstat without one is too slow.",
 }
-"""Of some sizes: what is known of the misses; docs/experiments.md says how."""
+"""Of some sizes: what is known of the misses; docs/published-table.md says how, and
+docs/experiments.md."""
 _ON_DISK = (2, 8, 24, 48)  # processes whose file is on ext4 in the record
 MACHINE = "2x24-smt"
 _VARIANTS = {

@@ -93,6 +93,17 @@ class Timed:
         both = sum(self.quarters)
         return sum(self.quarters[QUARTERS // 2 :]) / both if both else 0.5
 
+    @property
+    def settled(self) -> bool:
+        """Whether its halves are as near to each other as two windows have to be.
+
+        Each worker may have done one operation just before the middle or just behind it.
+        """
+        later = self.second_half
+        least, most = sorted((later, 1 - later))
+        ops = self.per_second * self.together_ns / 1e9
+        return most <= AGREE * least or (most - least) * ops <= len(self.rates)
+
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -158,16 +169,18 @@ class Times:
         return head + "".join(f"! {each}\n" for each in said) + columns(rows)
 
     def unsettled(self) -> list[str]:
-        """Where the halves of the boots are further apart than `AGREE`: in words, one for each."""
-        found = []
+        """Where boots have not settled: in words, one for each kernel, size and window."""
+        said = []
         for (variant, label, cpus, _), group in groupby(self.found, _of):
-            later = stats.median([each.second_half for each in group])
-            if max(later, 1 - later) > AGREE * min(later, 1 - later):
-                found.append(
-                    f"{' '.join(filter(None, (variant, label)))} by {cpus} has not settled: "
-                    f"{later:.0%} of its operations are in the second half of the time"
+            boots = list(group)
+            if off := [each.second_half for each in boots if not each.settled]:
+                worst = max(off, key=lambda part: abs(part - 0.5))
+                said.append(
+                    f"{' '.join(filter(None, (variant, label)))} by {cpus} has not settled in "
+                    f"{len(off)} of {len(boots)} boots: {worst:.0%} of the operations are in the "
+                    "second half of the time" + " of one" * (len(boots) > 1)
                 )
-        return found
+        return said
 
     def torn(self) -> list[str]:
         """Where two windows make more of a difference than `AGREE`: in words, one for each."""
