@@ -398,7 +398,9 @@ def test_what_has_not_settled_is_named() -> None:
 
     steady, falls, rises = (1.0, 1.0, 1.0, 0.9), (2.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 1.0)
     assert not by(4, steady, ()).unsettled()
-    one = "before by 4 has not settled in 1 of 1 boots: 40% of the operations are in the second half"
+    one = (
+        "before by 4 has not settled in 1 of 1 boots: 40% of the operations are in the second half"
+    )
     assert by(4, falls).unsettled() == [f"{one} of the time"]
     many = "before by 4 has not settled in 2 of 3 boots: 100% of the operations are in the second"
     assert by(4, falls, steady, rises).unsettled() == [f"{many} half of the time of one"]
