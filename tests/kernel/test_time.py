@@ -287,6 +287,7 @@ def test_each_directory_of_a_path_is_checked(kernel: Kernel) -> None:
 @pytest.mark.usefixtures("no_vm_left")
 def test_where_time_went_is_named(kernel: Kernel) -> None:
     found = timed(kernel, "stat", 8, ops="200")
+    assert sum(found.quarters) / times.QUARTERS == pytest.approx(found.per_second)
     assert sum(place.ns for place in found.places) > 0.5 * found.stalled_ns
     assert {"lockref_get_not_dead", "lockref_put_return"} & {p.function for p in found.places}
     assert any("dentry" in place.thing for place in found.places)

@@ -284,7 +284,7 @@ def test_whether_a_reader_keeps_a_line_for_long_depends_on_who_is_served_first()
 
 def test_the_pages_say_how_long_stores_among_readers_take() -> None:
     simulators, timed = (
-        (tree.home() / "docs" / f"{page}.md").read_text() for page in ("simulators", "misses")
+        (tree.home() / "docs" / f"{page}.md").read_text() for page in ("simulators", "experiments")
     )
 
     def ends(share: float, request: float = SKYLAKE.request) -> str:
