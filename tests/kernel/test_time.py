@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -407,8 +407,8 @@ def test_what_has_not_settled_is_named() -> None:
     assert by(4, falls, steady, rises).unsettled() == [f"{many} half of the time of one"]
     assert f"! {one} of the time\n" in str(by(4, falls))
     few = point(4, 0, 4e9, quarters=falls, together_ns=5.0)  # 20 operations, 8 in the second half
-    assert few.settled
-    assert not replace(few, together_ns=6.0).settled
+    assert times.settled(asdict(few))
+    assert not times.settled(asdict(replace(few, together_ns=6.0)))
 
 
 def test_quarters_are_of_the_time_that_all_work() -> None:

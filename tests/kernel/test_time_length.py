@@ -105,18 +105,12 @@ def test_what_is_said_of_those_that_do_not_agree() -> None:
 def test_how_many_boots_had_not_settled() -> None:
     said = (tree.home() / "docs" / "virtual-time.md").read_text()
     boots = [boot for _, pair in pairs() for boot in pair]
-
-    def falls(boot: timed.Region) -> bool:
-        early, late = (sum(boot["quarters"][at : at + 2]) for at in (0, 2))
-        apart = abs(early - late) * boot["together_ns"] / 1e9 / times.QUARTERS
-        return bool(max(early, late) > times.AGREE * min(early, late) and apart > boot["cpus"])
-
-    off = [(boot["variant"], boot["label"], boot["cpus"]) for boot in boots if falls(boot)]
+    names = [(b["variant"], b["label"], b["cpus"]) for b in boots if not times.settled(b)]
     assert f"Of these {len(boots)} boots six had not settled" in said
     queue = ("moved-100", "perturbed", 60)
     robots = ("spin-100", "", 64)  # of `handle`, and of `getdent`
     listings = ("before", "", 64), ("moved-patience", "perturbed", 60)
-    assert sorted(off) == sorted([robots, robots, *listings, queue, queue])
+    assert sorted(names) == sorted([robots, robots, *listings, queue, queue])
 
 
 def test_what_came_of_the_rows_that_were_drawn_anew() -> None:
@@ -200,10 +194,8 @@ def test_in_longer_boots_looks_hurt_in_more_draws_and_the_rule_says_not_known(mi
         f"A factor of {gap_left:.1f} at the rate with looks is left after 180 operations",
     ):
         assert text in said, text
-    one = {boot["variant"]: boot["per_second"] for boot in stated_long()}
-    assert f"looks are worth {one['spin-100'] / one['before']:.2f})" in said
-
-
-def stated_long() -> tuple[timed.Region, ...]:
-    """Of the boot of 180 operations, with each cost as stated, that was seen before."""
-    return timed.record("lockref-degrade", "time-handle-180").regions
+    stated = timed.record("lockref-degrade", "time-handle-180")
+    (plain_rate,), (looking,) = (stated.rates(v, 64).values() for v in ("before", "spin-100"))
+    assert f"looks are worth {looking / plain_rate:.2f})" in said
+    assert max(lasts.values()) < 1
+    assert f"After 180 they hurt in {['nine', 'ten'][hurt[2] - 9]}, and in the last quarter" in said

@@ -84,26 +84,6 @@ class Timed:
         """Whether it is to be doubted, see `doubtful`."""
         return doubtful(asdict(self))
 
-    @property
-    def second_half(self) -> float:
-        """The part of the operations that were done in the second half of that time.
-
-        A half where everything goes on as it began, and where it is not known.
-        """
-        both = sum(self.quarters)
-        return sum(self.quarters[QUARTERS // 2 :]) / both if both else 0.5
-
-    @property
-    def settled(self) -> bool:
-        """Whether its halves are as near to each other as two windows have to be.
-
-        Each worker may have done one operation just before the middle or just behind it.
-        """
-        later = self.second_half
-        least, most = sorted((later, 1 - later))
-        ops = self.per_second * self.together_ns / 1e9
-        return most <= AGREE * least or (most - least) * ops <= len(self.rates)
-
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -172,8 +152,8 @@ class Times:
         """Where boots have not settled: in words, one for each kernel, size and window."""
         said = []
         for (variant, label, cpus, _), group in groupby(self.found, _of):
-            boots = list(group)
-            if off := [each.second_half for each in boots if not each.settled]:
+            boots = [asdict(each) for each in group]
+            if off := [second_half(each) for each in boots if not settled(each)]:
                 worst = max(off, key=lambda part: abs(part - 0.5))
                 said.append(
                     f"{' '.join(filter(None, (variant, label)))} by {cpus} has not settled in "
@@ -216,6 +196,26 @@ def doubtful(region: Mapping[str, Any]) -> bool:
     ticks = region.get("ticks", 0.0) if region.get("cpus", 1) > 1 else 0.0
     lost = max(region.get("escaped", 0.0), ticks) > DOUBT
     return bool(lost or not region.get("together_ns", True))
+
+
+def second_half(region: Mapping[str, Any]) -> float:
+    """The part of a region's operations that were done in the second half of the time.
+
+    Half of them where all goes on as it began, and where it is not known.
+    """
+    quarters = region.get("quarters", ())
+    both = sum(quarters)
+    return sum(quarters[QUARTERS // 2 :]) / both if both else 0.5
+
+
+def settled(region: Mapping[str, Any]) -> bool:
+    """Whether its halves are as near to each other as two windows have to be.
+
+    Each worker may have done one operation just before the middle or just behind it.
+    """
+    least, most = sorted((later := second_half(region), 1 - later))
+    ops = sum(region["rates"]) * region["together_ns"] / 1e9
+    return bool(most <= AGREE * least or (most - least) * ops <= len(region["rates"]))
 
 
 def measured(region: plugin.Region, profile: Profile, **how: Any) -> Timed:
