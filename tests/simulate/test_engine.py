@@ -10,12 +10,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from simulated import NOTHING, PRIMES, adding, flat, repeat, sockets
+from simulated import NOTHING, PRIMES, adding, flat, repeat, sockets, threads
 
 from contended.errors import ContendedError, UsageError
-from contended.simulate.caches import Costs, Phase, Preemption, simulate
+from contended.simulate.caches import Costs, Phase, Preemption, Topology, simulate
 from contended.simulate.locks import Lock, Lockref
 from contended.simulate.program import EXPONENTIAL, UNIFORM, Memory, Program
 
@@ -86,6 +87,50 @@ def test_a_program_can_tell_how_long_something_took() -> None:
         seen = repeat(body, cpus, ns=1_000_000, counters={"took": 0})
         assert seen.counts["took"] == pytest.approx(cpus * seen.ns * 1000, rel=0.01)
         assert seen.counts["ops"] == repeat(plain, cpus, ns=1_000_000).counts["ops"]
+
+
+def test_a_step_counts_what_it_found_modified() -> None:
+    """By another core: not its own line, not its other thread's, and not one of many copies."""
+
+    def body(p: Program, memory: Memory) -> None:
+        word = memory.word()
+        p.add(word, 1)
+        p.found(0)
+        p.read(word)
+        p.found(1)
+        p.think(1000.0, UNIFORM)
+        p.done()
+
+    def reading(p: Program, memory: Memory) -> None:
+        p.read(memory.word())
+        p.found(0)
+        p.done()
+
+    def seen(cpus: int, topology: Topology | None = None, body: Any = body) -> Phase:
+        return repeat(body, cpus, ns=1e6, topology=topology, counters={"added": 0, "read": 1})
+
+    pair = seen(2)
+    assert pair.counts["added"] + pair.counts["read"] == pair.counts["transfers_near"]
+    assert pair.counts["added"] > 10 * pair.counts["read"], "it reads at once what it has changed"
+    assert seen(1).counts["added"] == 0
+    core = seen(2, threads(2, 2))
+    assert core.transfers > 100
+    assert core.counts["added"] == 0
+    crowd = seen(8, body=reading)
+    assert crowd.transfers > 0
+    assert crowd.counts["added"] == 1, "the first has it alone, and then all have copies"
+
+
+def test_only_an_access_finds_a_line() -> None:
+    p, word = Program(), Memory(1).word()
+    with pytest.raises(UsageError, match="put one down first"):
+        p.found(0)
+    p.spin(word, "==")
+    with pytest.raises(UsageError, match="put one down first"):
+        p.found(0)
+    p.read(word)
+    with pytest.raises(UsageError, match="counter 8: choose 0 to 7"):
+        p.found(8)
 
 
 def test_a_pause_is_the_machine_s() -> None:

@@ -83,11 +83,13 @@ def run(
     apart: str = "",
     own: Sequence[int] = (),
     timed: Mapping[str, int] | None = None,
+    found: Mapping[str, int] | None = None,
 ) -> Phase:
     p, memory = Program(), Memory(cpus)
     lines = {n: memory.own()[0] for n in own}
     p.label("go")
-    replay = Replay(operation, looks=looks, lines=lines, apart=apart, timed=timed or {})
+    options = {"timed": timed or {}, "found": found or {}}
+    replay = Replay(operation, looks=looks, lines=lines, apart=apart, **options)
     replay.put(p, memory, ns)
     p.jump("go")
     (phase,) = simulate(
@@ -177,8 +179,20 @@ def test_a_load_is_timed_as_well_and_a_lockref_s_counter_is_no_function_s() -> N
     reading = [run(both, cpus, timed={"g": 3}).per_op("took") / 1000 for cpus in (1, 24)]
     assert reading[0] == pytest.approx(BOX.costs.read_hit)
     assert reading[1] > 10
-    with pytest.raises(UsageError, match="counter 2 is a lockref's"):
-        run(COUNTED, 1, timed={"lockref_get": 2})
+    for mapping in ("timed", "found"):
+        with pytest.raises(UsageError, match="counter 2 is a lockref's"):
+            run(COUNTED, 1, **{mapping: {"lockref_get": 2}})
+
+
+def test_what_a_function_finds_modified_is_counted_by_function() -> None:
+    apart = Operation(
+        "before", "", 1000, 1.0, (access(100, "f", "atomic"), access(600, "g", "store", 1))
+    )
+    one, two = (run(apart, 16, found={name: 3}) for name in ("f", "g"))
+    both = run(apart, 16, found={"f": 3, "g": 3})
+    assert one.counts["ops"] == two.counts["ops"] == both.counts["ops"], "to count takes no time"
+    assert one.counts["took"] + two.counts["took"] == both.counts["took"] == both.transfers
+    assert min(one.counts["took"], two.counts["took"]) > 0.4 * both.transfers
 
 
 def test_what_full_takes_is_its_instructions_at_the_table_s_price() -> None:

@@ -123,7 +123,7 @@ def _run(n: Any, leaves: Any, n_lines: Any, last: Any, arrays: Any) -> Any:
     for i in range(leaves - 1, 0, -1):
         tree[i] = min(tree[2 * i], tree[2 * i + 1])
 
-    world = lines, bits, near, n, cpu, place, cost, tree, leaves, words, counts
+    world = lines, bits, near, n, cpu, place, cost, tree, leaves, words, counts, program
     look = cost[PAUSE] + cost[READ_HIT]
     phase = row = total = idle = 0
     limit = ends[0] << 9

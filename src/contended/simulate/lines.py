@@ -25,6 +25,7 @@ OPS, EVENTS, BY_CORE, BY_NEAR, BY_CROSS, BY_FAR, UPGRADES, INVALIDATED, FILLS, W
 FIRST, FIRST_FAR, OWN, ROW = 10, 11, 12, 20
 
 VALUE, FLAG, ZERO, SELF = 12, 13, 14, 15
+FOUND = 40  # in a step's last number, the bit from which its own counter is, plus 1
 
 # Policies that are not a number of overtakes.
 CHANCE, FIFO, GROUPED = 0, -1, -2
@@ -218,7 +219,7 @@ def owned_beside(at: Any, c: Any, lines: Any, place: Any) -> Any:
 @njit
 def brought(at: Any, c: Any, world: Any) -> Any:
     """Since when the core's other thread has a line, so that c may read it, or will; or never."""
-    lines, bits, _, _, cpu, place, _, tree, leaves, _, _ = world
+    lines, bits, _, _, cpu, place, _, tree, leaves, _, _, _ = world
     when = NEVER
     if lines[at + OWNER] >= 0:
         return np.int64(0) if owned_beside(at, c, lines, place) else NEVER
@@ -235,7 +236,7 @@ def brought(at: Any, c: Any, world: Any) -> Any:
 @njit
 def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
     """Start the transfer that c asks for; the key that c then has is returned."""
-    lines, bits, near, size, cpu, place, cost, tree, leaves, words, counts = world
+    lines, bits, near, size, cpu, place, cost, tree, leaves, words, counts, program = world
     start = max(t, lines[at + FREE])
     owner = lines[at + OWNER]
     copies = lines[at + SHARERS]
@@ -261,6 +262,9 @@ def begin(at: Any, c: Any, t: Any, world: Any, row: Any) -> Any:
         kind = between(place, c, owner)
         latency = cost[kind]
         moved = BY_CORE + kind
+        found = program[cpu[8 * c + PC] + 7] >> FOUND
+        if found > 0 and moved != BY_CORE:
+            counts[row + OWN + found - 1] += 1
     elif copies == 0:
         latency = cost[FILL]
         moved = FILLS
@@ -300,7 +304,7 @@ def take_over(at: Any, c: Any, t: Any, world: Any, watchers: Any, row: Any) -> A
     A thread of the core can, as the owner can, until the request for the line has come. An owner
     who watches would lose the line unnoticed.
     """
-    lines, _, _, _, cpu, place, cost, tree, leaves, _, counts = world
+    lines, _, _, _, cpu, place, cost, tree, leaves, _, counts, _ = world
     owner, next_owner, when = lines[at + OWNER], lines[at + BUSY], t + cost[CORE]
     if next_owner < 0 or t >= lines[at + DEPART] or when >= tree[leaves + next_owner] >> 9:
         return False

@@ -26,6 +26,7 @@ FULL = -1
 
 # Registers: 0 to 11 are the program's own.
 VALUE, FLAG, ZERO, SELF = 12, 13, 14, 15
+_FOUND = 40  # as in the engine
 
 
 class Word(NamedTuple):
@@ -170,9 +171,19 @@ class Program:
 
     def count(self, counter: int, register: int = -1) -> None:
         """Add 1, or a register, to one of the program's own counters; takes no time."""
-        if not 0 <= counter < COUNTERS:
-            raise UsageError(f"counter {counter}: choose 0 to {COUNTERS - 1}")
+        _check_counter(counter)
         self._step(_COUNT, x=counter, y=register)
+
+    def found(self, counter: int) -> None:
+        """Have the last step count how often another core had its line modified.
+
+        That is a HITM, unless the line was only exclusive there: the two are one state here. Raises
+        UsageError for a step that is no single access, and for a counter that does not exist.
+        """
+        if not self._steps or not _READ <= self._steps[-1][0] <= _WRITE:
+            raise UsageError("only a read or a change of a word finds a line: put one down first")
+        _check_counter(counter)
+        self._steps[-1][7] = counter + 1 << _FOUND
 
     def done(self) -> None:
         """One operation is complete."""
@@ -209,6 +220,11 @@ def check_ns(name: str, ns: float, *, positive: bool = False) -> None:
     if not 0 <= ns <= MAX_NS or (positive and ns == 0):
         least = "more than 0" if positive else "0"
         raise UsageError(f"{name} is {ns:g} ns: choose {least} to {MAX_NS:g} ns")
+
+
+def _check_counter(counter: int) -> None:
+    if not 0 <= counter < COUNTERS:
+        raise UsageError(f"counter {counter}: choose 0 to {COUNTERS - 1}")
 
 
 def check_cpus(cpus: int) -> None:

@@ -138,7 +138,9 @@ class Replay:
     a number of their own; with `looks` they wait for a holder, and with `pause` after a failed
     exchange, see `Lockref`. How long the recorded accesses of the functions of `timed` take, in
     picoseconds, with all waits and with the lock behind a lockref, is added to the program's
-    counters of these numbers, by registers 4 and 5. Raises UsageError for a lockref's number.
+    counters of these numbers, by registers 4 and 5. How often those of `found`, which are neither
+    lockrefs nor locks, had their line from another core that had it modified is counted by these.
+    Raises UsageError for a lockref's number.
     """
 
     operation: Operation
@@ -149,13 +151,14 @@ class Replay:
     counters: Mapping[int, int] = field(default_factory=dict)
     pause: bool = False
     timed: Mapping[str, int] = field(default_factory=dict)
+    found: Mapping[str, int] = field(default_factory=dict)
     _words: dict[_Place, Word] = field(default_factory=dict)
     _first: dict[int, Word] = field(default_factory=dict)
     _locks: dict[_Place, Lock] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         taken = {first + n for first in (0, *self.counters.values()) for n in range(3)}
-        if both := taken & set(self.timed.values()):
+        if both := taken & {*self.timed.values(), *self.found.values()}:
             raise UsageError(f"counter {min(both)} is a lockref's: choose another for a function")
 
     def put(self, p: Program, memory: Memory, ns: float) -> None:
@@ -202,12 +205,18 @@ class Replay:
         elif access.function in TAKES and access.kind == "atomic":
             held.add(place)
             self._lock(memory, place, word).acquire(p)
-        elif access.kind == "atomic":
+        else:
+            self._plain(p, access, word)
+
+    def _plain(self, p: Program, access: Access, word: Word) -> None:
+        if access.kind == "atomic":
             p.add(word, 0)
         elif access.kind == "load":
             p.read(word)
         else:
             p.write(word, ZERO)
+        if access.function in self.found:
+            p.found(self.found[access.function])
 
     def _word(self, memory: Memory, place: _Place, thing: str) -> Word | None:
         """Where a place of the kernel's lies; None beside the one word of a line of each CPU's."""

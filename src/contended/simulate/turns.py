@@ -142,7 +142,7 @@ def draw(at: Any, queues: Any, waiting: Any, world: Any, state: Any) -> Any:
     The nearer to who had the line last the more likely, by the time that a way takes. It is by sets
     of CPUs, so as long for many who wait as for few.
     """
-    lines, bits, near, size, _, _, cost, _, _, words, _ = world
+    lines, bits, near, size, _, _, cost, _, _, words, _, _ = world
     core, group, socket = near, near + 8 * size, near + 16 * size
     everybody, nobody = near + 24 * size, near + 24 * size + 8
     home, wait = lines[at + HOME], lines[at + LAST] + 1
