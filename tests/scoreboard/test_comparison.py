@@ -33,6 +33,22 @@ def test_a_chapter_has_the_scoreboard_s_rows(slug: str, tmp_path: Path) -> None:
                     assert cell.endswith(" !") == bool(said.doubtful)
 
 
+@pytest.mark.parametrize("slug", [slug for slug in register.slugs() if slug not in BEYOND])
+def test_a_chapter_of_counts_has_what_was_counted(slug: str, tmp_path: Path) -> None:
+    shown = {(row[0], row[1]): row[2:] for row in comparison.table(slug).rows}
+    entries = [entry for entry in board.board(tmp_path) if entry.slug == slug]
+    assert shown.keys() == {(entry.figure, row.name) for entry in entries for row in entry.rows}
+    for entry in entries:
+        for row in entry.rows:
+            text, model, kernel, told = shown[entry.figure, row.name]
+            assert (text, told) == (row.text, row.told)
+            assert row.compared, "else there is nothing to show"
+            for cell, readings in ((model, entry.userspace), (kernel, entry.kernel)):
+                same = [reading.text for reading in readings if reading.what in row.compared]
+                assert (cell == "-") is (not same)
+                assert all(reading in cell for reading in same)
+
+
 def test_what_is_doubtful_is_marked_and_told() -> None:
     table = comparison.table("lockref-degrade")
     marked = {(row[0], row[1]) for row in table.rows if row[3].endswith("!")}
@@ -46,7 +62,7 @@ def test_what_is_doubtful_is_marked_and_told() -> None:
     assert comparison.table("umount-grace-period").notes == []
 
 
-@pytest.mark.parametrize("slug", BEYOND)
+@pytest.mark.parametrize("slug", register.slugs())
 def test_every_notebook_shows_its_own(slug: str) -> None:
     notebook = register.get(slug).notebook
     path = Path(__file__).parents[2] / "notebooks" / f"{notebook}.ipynb"

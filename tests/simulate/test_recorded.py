@@ -88,8 +88,8 @@ def run(
     p, memory = Program(), Memory(cpus)
     lines = {n: memory.own()[0] for n in own}
     p.label("go")
-    options = {"timed": timed or {}, "found": found or {}}
-    replay = Replay(operation, looks=looks, lines=lines, apart=apart, **options)
+    replay = Replay(operation, looks=looks, lines=lines, apart=apart)
+    replay = replace(replay, timed=timed or {}, found=found or {})
     replay.put(p, memory, ns)
     p.jump("go")
     (phase,) = simulate(
@@ -179,9 +179,10 @@ def test_a_load_is_timed_as_well_and_a_lockref_s_counter_is_no_function_s() -> N
     reading = [run(both, cpus, timed={"g": 3}).per_op("took") / 1000 for cpus in (1, 24)]
     assert reading[0] == pytest.approx(BOX.costs.read_hit)
     assert reading[1] > 10
-    for mapping in ("timed", "found"):
-        with pytest.raises(UsageError, match="counter 2 is a lockref's"):
-            run(COUNTED, 1, **{mapping: {"lockref_get": 2}})
+    with pytest.raises(UsageError, match="counter 2 is a lockref's"):
+        run(COUNTED, 1, timed={"lockref_get": 2})
+    with pytest.raises(UsageError, match="counter 2 is a lockref's"):
+        run(COUNTED, 1, found={"lockref_get": 2})
 
 
 def test_what_a_function_finds_modified_is_counted_by_function() -> None:
