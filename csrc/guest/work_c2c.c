@@ -12,6 +12,9 @@
  *             lines (slot and index) move to and fro
  *   readonly  all read one table that nobody writes
  *   seldom    as unpadded, but that each only reads in three of four operations
+ *   exchanged all leave their number in one word, by load and compare-and-exchange;
+ *             counted is whose number an attempt finds: its own, that of its
+ *             core's other thread (of twice as many CPUs as cores), another's
  *   filled    each process fills a page of its own by one string instruction
  *   queued    each counts in one word under the models' queued lock: who waits
  *             writes into the place of whoever came just before, each time
@@ -35,7 +38,7 @@
 
 static const struct param params[] = {
 	{ "kind", PARAM_WORD, "pingpong", 0, 0,
-	  "padded|unpadded|pingpong|ring|readonly|seldom|filled|queued", "what the processes do" },
+	  "padded|unpadded|pingpong|ring|readonly|seldom|exchanged|filled|queued", "what the processes do" },
 	{ "ops", PARAM_NUMBER, "1000", 1, 100000000, NULL,
 	  "operations of each process" },
 	{ 0 },
@@ -47,8 +50,8 @@ struct line {
 
 /* Pages apart, so that nothing else is near. */
 static struct field {
-	_Alignas(PAGE) struct line own[PROCS]; /* padded: one for each process */
-	_Alignas(PAGE) struct line one;     /* unpadded, pingpong */
+	_Alignas(PAGE) struct line own[PROCS]; /* padded, exchanged: one for each process */
+	_Alignas(PAGE) struct line one;     /* unpadded, pingpong, exchanged */
 	_Alignas(PAGE) struct line slot[SLOTS];
 	_Alignas(PAGE) struct line filled, emptied; /* ring: numbers of slots */
 	_Alignas(PAGE) struct line table[TABLE];
@@ -56,6 +59,8 @@ static struct field {
 	_Alignas(PAGE) _Atomic uint32_t lock;	  /* queued */
 	_Alignas(PAGE) struct lock_node node[PROCS];
 } *field;
+
+enum { OWN, TWIN, OTHER }; /* exchanged: words of the line that counts whose number was there */
 
 static unsigned procs;
 static uint64_t all_ops;
@@ -116,6 +121,24 @@ static void op_seldom(struct worker *w, uint64_t i)
 		*word = now + 1;
 }
 
+static void op_exchanged(struct worker *w, uint64_t i)
+{
+	volatile uint64_t *word = &field->one.word[0];
+	volatile uint64_t *attempts = field->own[w->id].word;
+	bool done = false;
+
+	while (!done) {
+		uint64_t found = *word;
+		unsigned from;
+
+		done = __atomic_compare_exchange_n(word, &found, (i + 1) << 8 | w->id, false,
+						   __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+		from = found & 255;
+		attempts[from == w->id ? OWN : from % (procs / 2) == w->id % (procs / 2) ? TWIN :
+											   OTHER]++;
+	}
+}
+
 static void op_filled(struct worker *w, uint64_t i)
 {
 	uint8_t *at = field->page[w->id];
@@ -163,6 +186,19 @@ static void check_sum(const char *kind)
 		     expected, sum);
 }
 
+static void report_attempts(struct result *result)
+{
+	static const char *const whose[] = { "own", "twin", "other" };
+
+	for (unsigned n = 0; n < ARRAY_SIZE(whose); n++) {
+		uint64_t sum = 0;
+
+		for (unsigned i = 0; i < procs; i++)
+			sum += field->own[i].word[n];
+		count(result, whose[n], sum);
+	}
+}
+
 static void run(void)
 {
 	static const struct {
@@ -176,6 +212,7 @@ static void run(void)
 		{ "pingpong", op_pingpong, 2, 2 },
 		{ "ring", op_ring, 2, 2 },
 		{ "readonly", op_readonly, 1, PROCS },
+		{ "exchanged", op_exchanged, 2, PROCS },
 		{ "filled", op_filled, 1, PROCS },
 		{ "queued", op_queued, 1, PROCS },
 	};
@@ -207,6 +244,8 @@ static void run(void)
 	check_sum(kind);
 	count(&result, "address", (uint64_t)(uintptr_t)field);
 	count(&result, "bytes", sizeof(*field));
+	if (!strcmp(kind, "exchanged"))
+		report_attempts(&result);
 	report_result(&result);
 }
 

@@ -31,10 +31,11 @@
  *
  * Caches are a core's, not a thread's. What a core's other thread has can be
  * read as soon as it has come, and changes nobody's state; a store makes it the
- * other thread's, which takes the way between the two. As often as that fits
- * into the time for which the core may go on using the line, nobody else is
- * asked. While a thread waits for a line, or pauses, the other one has the
- * core's units for itself.
+ * other thread's, which takes the way between the two. One that waits as the
+ * line comes has it then if that fits into the time for which the core may go on
+ * using it. One that comes later finds it there, and has it until the request of
+ * who is next has come, as its holder has. While a thread waits for a line, or
+ * pauses, the other one has the core's units for itself.
  *
  * A processor begins loads long before the instructions in front of them are
  * done. With `ahead` a load asks for its line by so much earlier, but not before
@@ -351,6 +352,16 @@ static inline uint64_t ct_stays(const struct ct_when *when)
 	return when->came + machine.near * machine.request / CT_PARTS;
 }
 
+/*
+ * Whether the core's other thread changes what has come to the core, before it
+ * leaves: that is not the end of what the core may do with it.
+ */
+static inline bool ct_takes_over(const struct ct_when *when, uint64_t word, unsigned cpu,
+				 uint64_t start)
+{
+	return ct_within(word, cpu) && start < atomic_load(&when->free_at);
+}
+
 /* The line begins to move at `start`: when it is there. */
 static uint64_t ct_move(struct ct_when *when, uint64_t word, unsigned cpu, bool store,
 			uint64_t start)
@@ -370,10 +381,11 @@ static uint64_t ct_move(struct ct_when *when, uint64_t word, unsigned cpu, bool 
 		askers[cpu].waits.fills++;
 		return there;
 	}
-	if (!ct_within(word, cpu) || there > ct_stays(when))
+	if (!ct_takes_over(when, word, cpu, start)) {
 		when->came = there;
+		atomic_store(&when->free_at, ct_stays(when));
+	}
 	atomic_store(&when->here, there);
-	atomic_store(&when->free_at, ct_stays(when));
 	askers[cpu].waits.transfers++;
 	return there;
 }
@@ -401,8 +413,9 @@ static inline unsigned ct_cpu_of(const struct ct_asker *asker)
 
 /*
  * When a line can be had that is wanted since then: at once by who has it by
- * then, by the core's other thread as soon as it has come, else when it is free.
- * So its holder, too, waits: for those who asked earlier.
+ * then, by the core's other thread as soon as it has come, else when it is free,
+ * which is when the request has come of who is next. So its holder, too, waits:
+ * for those who asked earlier.
  */
 static uint64_t ct_free_for(const struct ct_when *when, uint64_t word, unsigned cpu, bool store,
 			    uint64_t since)
@@ -413,7 +426,8 @@ static uint64_t ct_free_for(const struct ct_when *when, uint64_t word, unsigned 
 		const uint64_t brought = ct_brought(when, word, cpu);
 		const uint64_t first = since > brought ? since : brought;
 
-		if (!store || first + machine.core <= ct_stays(when))
+		if (!store || (since >= brought ? since < free_at :
+						 first + machine.core <= ct_stays(when)))
 			return first;
 	}
 	return since > free_at || !ct_latency(when, word, cpu, store) ? since : free_at;

@@ -375,6 +375,24 @@ def test_a_core_s_other_thread_has_a_line_while_the_core_may_use_it(
     assert (twin.transfers, other.transfers) == (1, 1)
 
 
+@pytest.mark.parametrize(("later", "before"), [(1, True), (4, True), (6, False)])
+def test_who_finds_a_line_in_its_core_has_it_until_it_leaves(
+    fake: Path, tmp_path: Path, later: int, before: bool
+) -> None:
+    """It is CPU 2's for 5 ns; so its other thread can change it then, though that takes 8."""
+    work = [f"block 6 700 {n}" for n in (*[16] * 7, 8 + later)]
+    lines = [*MODIFIED, "store 2 500 1000 8", *work, "store 6 600 1000 8", "store 1 700 1000 8"]
+    region = play(fake, tmp_path, lines, 8, request=100, **TWINS)
+    came = 1000 + COSTS["far"]
+    twin, other = region.cpus[6].clock, region.cpus[1].clock
+    assert twin is not None
+    assert other is not None
+    assert twin.stalled == COSTS["core"]
+    # the request of who asked long since has come meanwhile, or the line has come anew
+    comes = came if before else came + 1000 * later + COSTS["core"]
+    assert other.stalled == comes + COSTS["far"] - 1000
+
+
 def test_a_clean_copy_is_its_core_s(fake: Path, tmp_path: Path) -> None:
     later = ["block 5 700 16"] * 40
     assert cost(fake, tmp_path, [*SHARED, *later], "load 5 600 1000 8", 8, **TWINS) == 0
