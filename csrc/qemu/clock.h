@@ -346,15 +346,15 @@ static uint64_t ct_latency(const struct ct_when *when, uint64_t word, unsigned c
 	return store ? longest : shortest;
 }
 
-/* Until when the core that a line came to may go on using it. */
+/* Until when the core that a line came to may go on using it, if nobody is chosen yet. */
 static inline uint64_t ct_stays(const struct ct_when *when)
 {
 	return when->came + machine.near * machine.request / CT_PARTS;
 }
 
 /*
- * Whether the core's other thread changes what has come to the core, before it
- * leaves: that is not the end of what the core may do with it.
+ * Whether a change by the core's other thread begins before the line leaves the
+ * core. The core's time with it goes on then, and does not begin anew.
  */
 static inline bool ct_takes_over(const struct ct_when *when, uint64_t word, unsigned cpu,
 				 uint64_t start)
@@ -411,6 +411,16 @@ static inline unsigned ct_cpu_of(const struct ct_asker *asker)
 	return (unsigned)(asker - askers);
 }
 
+/* Whether a line that its core's other thread takes then is there before it is with who is next. */
+static bool ct_is_in_time(const struct ct_when *when, uint64_t word, uint64_t then)
+{
+	const struct ct_asker *a = when->chosen;
+	const uint64_t sent = a && a->since > when->came ? a->since : when->came;
+
+	return then + machine.core <
+	       sent + (a ? ct_latency(when, word, ct_cpu_of(a), a->store) : machine.near);
+}
+
 /*
  * When a line can be had that is wanted since then: at once by who has it by
  * then, by the core's other thread as soon as it has come, else when it is free,
@@ -426,8 +436,12 @@ static uint64_t ct_free_for(const struct ct_when *when, uint64_t word, unsigned 
 		const uint64_t brought = ct_brought(when, word, cpu);
 		const uint64_t first = since > brought ? since : brought;
 
-		if (!store || (since >= brought ? since < free_at :
-						 first + machine.core <= ct_stays(when)))
+		/*
+		 * Who asks when the line is there has found it there: a block's time
+		 * passes at its begin, so an exchange asks when its load was done.
+		 */
+		if (!store || (since >= brought ? since < free_at && ct_is_in_time(when, word, since) :
+						  first + machine.core <= ct_stays(when)))
 			return first;
 	}
 	return since > free_at || !ct_latency(when, word, cpu, store) ? since : free_at;
@@ -606,7 +620,7 @@ static void ct_give(void)
 			a = ct_choose(when, ready);
 			if (!a)
 				continue; /* look again */
-			/* With somebody chosen it is the holder, or the line has moved unforeseen. */
+			/* With somebody chosen it is the holder's core, or it has moved unforeseen. */
 			if (!when->chosen && ct_leaves(when, a) > ready) {
 				when->chosen = a;
 				atomic_store(&when->free_at, ct_leaves(when, a));
@@ -687,6 +701,7 @@ static void ct_mistaken(unsigned cpu)
 	atomic_fetch_sub(&pacers[cpu].done, me->given_stalled);
 	ct_idle_until(cpu, atomic_load(&pacers[cpu].done));
 	pthread_mutex_lock(&ct_arbiter);
+	/* `here` tells if it was taken over meanwhile, `free_at` if it has gone. */
 	if (atomic_load(&when->here) == me->given_here &&
 	    atomic_compare_exchange_strong(&when->free_at, &given, me->undo_free_at)) {
 		atomic_store(&when->here, me->undo_here);

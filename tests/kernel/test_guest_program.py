@@ -83,6 +83,7 @@ def error_of(command: list[str], *arguments: str) -> str:
         (["stat", "ops="], ["ops", "1 to"]),
         (["stat", "ops=x"], ["ops=x", "1 to"]),
         (["stat", "ops=0"], ["ops=0", "1 to"]),
+        (["c2c-validate", "kind=exchanged", "procs=3"], ["procs=3", "even number"]),
         (["stat", "ops=-1"], ["ops=-1"]),
         (["stat", "ops=5x"], ["ops=5x"]),
         (["stat", "ops=99999999999999999999999"], ["1 to"]),
@@ -216,7 +217,14 @@ def test_a_check_can_fail(alone: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "procs"),
-    [("padded", 2), ("unpadded", 2), ("pingpong", 2), ("ring", 2), ("readonly", 2)],
+    [
+        ("padded", 2),
+        ("unpadded", 2),
+        ("pingpong", 2),
+        ("ring", 2),
+        ("readonly", 2),
+        ("exchanged", 2),
+    ],
 )
 def test_shared_lines_are_named(alone: list[str], kind: str, procs: int) -> None:
     if len(os.sched_getaffinity(0)) < procs:

@@ -41,13 +41,15 @@ def timed(
     window_ns: float = 200,
     kept: times.Clock = "region",
     box: MachineModel = BOX,
-    own: float | None = None,
+    instruction_ns: float | None = None,
     **args: str,
 ) -> Timed:
     run = GuestRun("known", workload, args)
     # known answers are of clocks that do not fall
     told = {"turbo": 0.0, "pause": box.costs.pause}
-    costs = prices.costs(box, told | ({} if own is None else {"instruction": own}))
+    costs = prices.costs(
+        box, told | ({} if instruction_ns is None else {"instruction": instruction_ns})
+    )
     (found,) = clock._met(kernel, BEFORE, run, box, cpus, 1, costs, window_ns, kept)
     # the scheduler may leave a CPU without any of those who are not pinned
     assert len(found.rates) == cpus or args.get("loose") == "1"
@@ -262,7 +264,13 @@ def test_sixteen_threads_change_a_word_as_often_as_was_measured(
     near = {"near": 41.0, "cross": 41.0, "core": 4.0, "request": 0.1}
     box = replace(BOX, sockets=1, cores=8, threads=2, costs=replace(BOX.costs, **near))
     found = timed(
-        kernel, "c2c-validate", 16, box=box, own=instruction_ns, kind="exchanged", ops="1500"
+        kernel,
+        "c2c-validate",
+        16,
+        box=box,
+        instruction_ns=instruction_ns,
+        kind="exchanged",
+        ops="1500",
     )
     assert found.per_second == pytest.approx(18_536_597, rel=0.25)
     page = (tree.home() / "docs" / "virtual-time.md").read_text()
@@ -448,6 +456,18 @@ def test_what_has_not_settled_is_named() -> None:
     few = point(4, 0, 4e9, quarters=falls, together_ns=5.0)  # 20 operations, 8 in the second half
     assert times.settled(asdict(few))
     assert not times.settled(asdict(replace(few, together_ns=6.0)))
+
+
+def test_what_was_made_by_other_rules_is_told() -> None:
+    """Of boots in which both threads of a core work; the first records do not say by which."""
+    new = {**asdict(point(96, 0, 4e9)), "machine": "2x24-smt"}
+    old = {name: value for name, value in new.items() if name != "rules"}
+    assert times.outdated(old)
+    assert not times.outdated(new)
+    assert not times.outdated({**old, "cpus": 48}), "a thread of each core"
+    assert not times.outdated({**old, "machine": "2x128"}), "whose cores have one"
+    waits = {name: value for name, value in old.items() if name != "window_ns"}
+    assert not times.outdated(waits), "those are of ticks"
 
 
 def test_quarters_are_of_the_time_that_all_work() -> None:

@@ -206,8 +206,8 @@ def test_the_pages_say_how_many_boots_are_doubtful(page: str) -> None:
         return [each["variant"] for each in regions if times.doubtful(each)]
 
     opens = lost("will-it-scale", "time-drawn-open")
-    assert (opens.count("pause"), opens.count("no-pause"), len(opens)) == (3, 2, 5)
-    assert "(! In three and two of these boots" in page
+    assert (opens.count("pause"), opens.count("no-pause"), len(opens)) == (1, 0, 1)
+    assert "(! In one of these boots" in page
     assert len(lost("lockref-degrade", "time-stay-700")) == 8
     assert len(lost("lockref-degrade", "time-stay-1000")) == 3
     assert "(! 8 of the ten boots, and 3 of the five, are marked" in page
@@ -217,6 +217,31 @@ def test_the_page_has_what_the_records_have(page: str) -> None:
     flat = " ".join(page.split())
     for name, text in told().items():
         assert text in flat, name
+
+
+def test_the_page_says_what_the_mended_rule_made_of_ninety_six(page: str) -> None:
+    figure = register.get(lockref_pause.SLUG).figure(lockref_pause.figure(96))
+    rows = timed.load(lockref_pause.SLUG, lockref_pause.evidence()[figure.id].timed)
+    missed = {}
+    for call in lockref_pause.CALLS:
+        paused, plain = lockref_pause.names(call)
+        for name in (paused, f"{paused}/{plain}"):
+            low, high = stats.percentiles(rows[name].values)
+            is_ratio = "/" in name
+            told = (
+                figure.ratio(paused, plain, spread=True) if is_ratio else figure.value(name).spread
+            )
+            missed[name] = gap((low, high), told, "ratio" if is_ratio else figure.unit)
+    chance = [
+        stats.median(lockref_pause.by_requests(f"{call}-pause", 96)[0])
+        / lockref_pause.published(f"{call}-pause", 96)
+        for call in lockref_pause.CALLS
+    ]
+    assert "by chance to {:.2f} and {:.2f} times what is published".format(*chance) in page
+    each = missed["fstat-pause"], missed["open-pause"]
+    assert "two rows that said little differ now, by {:.2f} and {:.2f}".format(*each) in page
+    worth = missed["fstat-pause/fstat-no-pause"]
+    assert f"to `fstat` is missed by {worth:.2f}, where it had been 1.11." in page
 
 
 def test_the_chapter_s_table_marks_what_is_doubtful() -> None:

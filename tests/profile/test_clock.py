@@ -375,7 +375,9 @@ def test_a_core_s_other_thread_has_a_line_while_the_core_may_use_it(
     assert (twin.transfers, other.transfers) == (1, 1)
 
 
-@pytest.mark.parametrize(("later", "before"), [(1, True), (4, True), (6, False)])
+@pytest.mark.parametrize(
+    ("later", "before"), [(0, True), (1, True), (4, True), (5, False), (6, False)]
+)
 def test_who_finds_a_line_in_its_core_has_it_until_it_leaves(
     fake: Path, tmp_path: Path, later: int, before: bool
 ) -> None:

@@ -408,6 +408,25 @@ def test_the_page_marks_what_is_doubtful(entries: tuple[Entry, ...]) -> None:
     assert board.DOUBT in board.summary(entries)
 
 
+def test_what_was_not_drawn_anew_is_named(entries: tuple[Entry, ...], root: Path) -> None:
+    """On the page and in the row's reason, as long as it is of what was held of threads before."""
+    page = (root / "docs" / "virtual-time.md").read_text()
+    told = re.search(r"Not drawn anew yet are (.*)\.\n", page)
+    old = {
+        figure.id
+        for case in register.all()
+        for figure in case.published
+        if figure.id in cases.study(case.slug).evidence
+        for timing in timed.load(
+            case.slug, cases.study(case.slug).evidence[figure.id].timed
+        ).values()
+        if timing.outdated
+    }
+    assert set(re.findall(r"`([a-z0-9-]+)`", told[1] if told else "")) == old
+    said = {e.figure for e in entries for row in e.rows if f"; {times.OUTDATED}:" in row.why}
+    assert said == old
+
+
 def test_what_was_given_up_is_doubted_whatever_kept_the_time() -> None:
     good = region("before", 4, 1, 1e6)
     wait = {"clock": "guest", "cpus": 4, "escaped": 0.02}

@@ -15,7 +15,7 @@ from contended.cases import timed, umount_grace_period
 from contended.cases.dentry_false_sharing import _PROFILED, LOOKUPS
 from contended.cases.lockref_degrade import LOCKERS, LOOKS, OPENS, STATS, crossover
 from contended.cases.open_creat_unlazy import LOOP
-from contended.cases.overlay_creds import _FOUND_AT, _SITES, CHECKS
+from contended.cases.overlay_creds import _SITES, BY_SITE, CHECKS
 from contended.errors import UsageError
 from contended.profile.coherence import CacheLine
 from contended.profile.saved import SCHEMA, Profiles
@@ -173,7 +173,7 @@ def test_credentials_move_only_while_they_are_counted() -> None:
     for variant in ("before", "files-before"):
         assert seen[variant].transfers >= 3.8 * seen[variant].counts["ops"]
         assert seen[variant].counts["first"] >= 3 * seen[variant].counts["ops"]
-    by_site = [_FOUND_AT.run("before", "2x20-smt", 80)["run"].counts[f] for f in _SITES.values()]
+    by_site = [BY_SITE.run("before", "2x20-smt", 80)["run"].counts[f] for f in _SITES.values()]
     assert 0.8 * seen["before"].counts["first"] < sum(by_site) <= seen["before"].counts["first"]
     # the copy's three counters and the file's are left, and they are as busy
     assert seen["after"].transfers > 8 * seen["after"].counts["ops"]

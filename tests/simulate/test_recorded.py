@@ -182,7 +182,11 @@ def test_a_load_is_timed_as_well_and_a_lockref_s_counter_is_no_function_s() -> N
     with pytest.raises(UsageError, match="counter 2 is a lockref's"):
         run(COUNTED, 1, timed={"lockref_get": 2})
     with pytest.raises(UsageError, match="counter 2 is a lockref's"):
-        run(COUNTED, 1, found={"lockref_get": 2})
+        run(COUNTED, 1, found={"f": 2})
+    with pytest.raises(UsageError, match="lockref_get is a lock's"):
+        run(COUNTED, 1, found={"lockref_get": 3})
+    with pytest.raises(UsageError, match="counter 3 is of times and of lines found"):
+        run(COUNTED, 1, timed={"lockref_get": 3}, found={"f": 3})
 
 
 def test_what_a_function_finds_modified_is_counted_by_function() -> None:

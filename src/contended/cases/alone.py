@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from contended import stats
-from contended.kernel import prices
+from contended.kernel import prices, times
 from contended.simulate import machines
 
 _CHANGE = re.compile(r"(?:(?P<label>.*) )?(?P<change>[a-z_]+=[-+.e\d]+)")
@@ -28,6 +28,7 @@ class Alone:
     changed: Mapping[str, float]
     boots: int = 1  # of each, of which a number is the middle
     doubtful: int = 0  # how many regions of all these `contended kernel time` marks
+    outdated: bool = False  # whether some were made by other rules than those of today
 
     def reach(self, published: tuple[float, float]) -> list[str]:
         """The changes that bring it to what is published or past it, the nearest first.
@@ -52,6 +53,8 @@ class Alone:
         each = f"{self.boots} boots each" if self.boots > 1 else "a boot each"
         if self.doubtful:
             each += f" ({self.doubtful} regions doubtful)"
+        if self.outdated:
+            each += f" ({times.OUTDATED})"
         begins += f"; of {len(self.changed)} changes of one cost alone, {each},"
         if there := self.reach(published):
             first = ", ".join(f"{one} ({number(self.changed[one])})" for one in there[:NEAREST])

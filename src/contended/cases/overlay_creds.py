@@ -30,7 +30,7 @@ _SITES = {
     name.replace("_", "-"): name
     for name in ("override_creds", "revert_creds", "generic_permission")
 }
-_FOUND = {function: 3 + n for n, function in enumerate(_SITES.values())}
+_COUNTERS = {function: 3 + n for n, function in enumerate(_SITES.values())}
 _COPIED = ("init_groups", "root_user", "init_ucounts")  # counted with each copy of credentials
 
 
@@ -44,7 +44,7 @@ def _creds(setup: Setup, p: Program, memory: Memory) -> None:
         lines[operation.line(_FILE)] = memory.own()[0]
         operation = operation.without(_COPIED)
     apart = f"{_KEPT} + 0: usage" if name == "own-line" else ""
-    replay = recorded.Replay(operation, setup.lock, lines=lines, apart=apart, found=_FOUND)
+    replay = recorded.Replay(operation, setup.lock, lines=lines, apart=apart, found=_COUNTERS)
     replay.put(p, memory, setup.work["faccessat"])
 
 
@@ -67,7 +67,7 @@ CHECKS = Scenario(
 )
 
 
-_FOUND_AT = replace(CHECKS, counters={**CHECKS.counters, **_FOUND})
+BY_SITE = replace(CHECKS, counters={**CHECKS.counters, **_COUNTERS})
 """The same, with what each function found modified, which sweeps need not keep."""
 
 
@@ -103,14 +103,18 @@ def _predictions(case: Case) -> Iterator[Predicted]:
         kind="counted",
     )
     why = "of one file's access checks; the report's server does more, and loads alone are sampled"
-    there = replace(here, scenario=_FOUND_AT)
+    there = replace(here, scenario=BY_SITE)
     for value in case.figure("hitm-sites").values:
         yield there.value(
-            case.figure("hitm-sites"), value.name, _found(there, value.name), why, naive=_each_alike
+            case.figure("hitm-sites"),
+            value.name,
+            _site_share(there, value.name),
+            why,
+            naive=_each_alike,
         )
 
 
-def _found(here: Ground, site: str) -> Value:
+def _site_share(here: Ground, site: str) -> Value:
     """Of the credentials' lines that came modified, the part in per cent that a function had."""
 
     def of(draw: Draw) -> float:

@@ -82,6 +82,7 @@ class Timing:
     machine: str
     clock: str  # what kept time
     doubtful: int  # how many of what was read `contended kernel time` marks
+    outdated: bool  # whether some of it was made by other rules than those of today
     drawn: bool  # whether each seed had costs of its own
     draws: tuple[tuple[Mapping[str, float], float], ...]  # of each that made one value: its costs
     alone: Alone | None = None  # what one cost at a time makes of it, if that was asked
@@ -310,6 +311,7 @@ def load(slug: str, probes: Sequence[Time]) -> dict[str, Timing]:
                     machine=known.used[0]["machine"],
                     clock=known.used[0]["clock"],
                     doubtful=sum(map(times.doubtful, known.used)),
+                    outdated=any(map(times.outdated, known.used)),
                     drawn=len({str(region.get("costs")) for region in known.used}) > 1,
                     draws=_draws(probe, known.used),
                     alone=_alone(slug, probe),
@@ -339,4 +341,7 @@ def _alone(slug: str, probe: Time) -> Alone | None:
         return probe.read(Record(tuple(some), used))
 
     found = alone.read(record(slug, file).regions, value)
-    return replace(found, doubtful=sum(map(times.doubtful, used))) if found else None
+    if found is None:
+        return None
+    old = any(map(times.outdated, used))
+    return replace(found, doubtful=sum(map(times.doubtful, used)), outdated=old)

@@ -133,9 +133,8 @@ def unseen(box: MachineModel, cpus: int) -> set[str]:
     They are of what the CPUs have one of only, or of what is as if they were alone.
     """
     where = box.topology(cpus)
-    shared = len(set(where.core)) < cpus
     groups, sockets = len(set(where.group)), len(set(where.socket))
-    found = {name for name in ("core", "smt") if not shared}
+    found = {name for name in ("core", "smt") if not box.shares(cpus)}
     found |= {name for name in ("far",) if sockets == 1}
     found |= {name for name in ("cross",) if groups == sockets}
     found |= {name for name in ("grouped",) if groups == 1}

@@ -24,6 +24,10 @@ CLOCKS: tuple[Clock, ...] = get_args(Clock)
 """What keeps time. Beside the region's clock timers and sleep follow the host's; with the guest's
 they follow it, too, and no CPU is kept apart from the guest's chores."""
 DOUBT = 0.01  # the part of waits given up, or of instructions in ticks, that marks a result
+RULES = 2
+"""Of virtual time: what a boot was made by; docs/virtual-time.md has what the second changed."""
+OUTDATED = "from before the rule for a core's two threads was mended"
+"""What is said of boots that are `outdated`."""
 AGREE = 1.15  # two rates do if neither is more than this many times the other
 QUARTERS = 4
 
@@ -73,6 +77,7 @@ class Timed:
     kernel: str  # its version
     build_id: str
     qemu: str
+    rules: int = RULES
 
     @property
     def per_second(self) -> float:
@@ -196,6 +201,17 @@ def doubtful(region: Mapping[str, Any]) -> bool:
     ticks = region.get("ticks", 0.0) if region.get("cpus", 1) > 1 else 0.0
     lost = max(region.get("escaped", 0.0), ticks) > DOUBT
     return bool(lost or not region.get("together_ns", True))
+
+
+def outdated(region: Mapping[str, Any]) -> bool:
+    """Whether a region, as a record has it, was made by rules that have changed for it since.
+
+    What changed is what two threads of a core do with a line; `contended kernel waits`, whose
+    regions have no window, is of waits for ticks.
+    """
+    if region.get("rules", 1) == RULES or "window_ns" not in region:
+        return False
+    return machines.get(region["machine"]).shares(region["cpus"])
 
 
 def second_half(region: Mapping[str, Any]) -> float:

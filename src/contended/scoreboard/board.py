@@ -317,6 +317,7 @@ def _why(
     if timing is not None:
         lost = f"; doubtful in {_many(timing.doubtful, 'region')} (ticks, or waits given up)"
         mark = lost * bool(timing.doubtful)
+        mark += f"; {times.OUTDATED}" * timing.outdated
         boots = _many(timing.seeds, "boot") + ", each with drawn costs" * timing.drawn
         parts.append(
             f"The real kernel in virtual time on {timing.machine}, {boots}, the "

@@ -87,6 +87,10 @@ class MachineModel:
         group = tuple(c * self.groups // self.cores for c in core)
         return Topology(core, group, tuple(c // self.cores for c in core))
 
+    def shares(self, cpus: int) -> bool:
+        """Whether both threads of some core are among the first so many CPUs."""
+        return self.threads > 1 and cpus > self.sockets * self.cores
+
     def slower(self, cpus: int) -> float:
         """How many times as long as alone a core's own work takes when so many CPUs are busy."""
         where = self.topology(cpus)

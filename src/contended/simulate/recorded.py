@@ -140,7 +140,7 @@ class Replay:
     picoseconds, with all waits and with the lock behind a lockref, is added to the program's
     counters of these numbers, by registers 4 and 5. How often those of `found`, which are neither
     lockrefs nor locks, had their line from another core that had it modified is counted by these.
-    Raises UsageError for a lockref's number.
+    Raises UsageError for a lockref's number, one that is given twice, and a lock's function.
     """
 
     operation: Operation
@@ -158,8 +158,13 @@ class Replay:
 
     def __post_init__(self) -> None:
         taken = {first + n for first in (0, *self.counters.values()) for n in range(3)}
-        if both := taken & {*self.timed.values(), *self.found.values()}:
+        timed, found = {*self.timed.values()}, {*self.found.values()}
+        if both := taken & (timed | found):
             raise UsageError(f"counter {min(both)} is a lockref's: choose another for a function")
+        if both := timed & found:
+            raise UsageError(f"counter {min(both)} is of times and of lines found: choose another")
+        if locked := self.found.keys() & {*LOCKREFS, *TAKES}:
+            raise UsageError(f"{min(locked)} is a lock's, of which what it finds is not counted")
 
     def put(self, p: Program, memory: Memory, ns: float) -> None:
         """Put the operation down; its instructions take so many nanoseconds, each the same."""

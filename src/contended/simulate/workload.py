@@ -145,7 +145,7 @@ class Scenario(Workload):
             if known[name].unit == "of 1" and value > 1:
                 raise UsageError(f"work {name} is {value:g}: choose 0 to 1, a part")
         found = {name: each.value for name, each in known.items()} | dict(changed)
-        if box.threads > 1 and cpus > box.sockets * box.cores:
+        if box.shares(cpus):
             for name in found:
                 found[name] *= found["smt"] if known[name].unit == "ns" else 1.0
         return found
