@@ -25,7 +25,7 @@ CLOCKS: tuple[Clock, ...] = get_args(Clock)
 they follow it, too, and no CPU is kept apart from the guest's chores."""
 DOUBT = 0.01  # the part of waits given up, or of instructions in ticks, that marks a result
 RULES = 2
-"""Of virtual time: what a boot was made by; docs/virtual-time.md has what the second changed."""
+"""Which rules of virtual time boots are made by; docs/virtual-time.md has what changed."""
 OUTDATED = "from before the rule for a core's two threads was mended"
 """What is said of boots that are `outdated`."""
 AGREE = 1.15  # two rates do if neither is more than this many times the other
