@@ -17,17 +17,18 @@
  * it is asked for: else a load would see a value that is stale by the length
  * of the queue, and the compare-and-exchange that follows would fail. So
  * before an instruction is executed that has found its line elsewhere before,
- * its vCPU asks for the line and stops. Which line that is, is a guess: by vCPU
- * and instruction, for locks and counters that have code of their own; where
- * that was wrong once (the same code compares all names and takes all locks),
- * by the line that was accessed before as well, which tells one call from
- * another. A wait for a line that is then not accessed is undone, in time as in
- * the line's, and counted (`misled`). It is let go by the arbiter, when the
- * line is free and no running vCPU's clock is before that moment: nobody can
- * then still ask for it earlier. Who is next is left to chance, by seed: a
- * processor keeps no list of who asked first, and a request that finds its line
- * on the way is repeated, a way later. So who has half the way has twice the
- * chance. That is a `policy`; the others are for comparison.
+ * or still here when it had been given away, its vCPU asks for the line and
+ * stops. Which line that is, is a guess: by vCPU and instruction, for locks and
+ * counters that have code of their own; where that was wrong (the same code
+ * compares all names and takes all locks), by what was before as well, which
+ * tells one call from another: see ct_keys. A wait for a line that is then not
+ * accessed is undone, in time as in the line's, and counted (`misled`). One that
+ * was not foreseen (`late`) goes before all who wait. A vCPU is let go by the
+ * arbiter, when the line is free and no running vCPU's clock is before that
+ * moment: nobody can then still ask for it earlier. Who is next is left to
+ * chance, by seed: a processor keeps no list of who asked first, and a request
+ * that finds its line on the way is repeated, a way later. So who has half the
+ * way has twice the chance. That is a `policy`; the others are for comparison.
  *
  * Caches are a core's, not a thread's. What a core's other thread has can be
  * read as soon as it has come, and changes nobody's state; a store makes it the
@@ -62,7 +63,10 @@
 #include <pthread.h>
 
 #define CT_STRING 32 /* bytes that a string instruction moves in the time of another */
-#define CT_GUESSES (1u << 12) /* instructions of which a vCPU knows the line */
+#define CT_GUESSES (1u << 14) /* instructions of which a vCPU knows the line, by CT_KEYS each */
+#define CT_KEYS 4
+#define CT_TRAIL 3
+#define CT_TRUST 8 /* a guess may be wrong about once in so many times */
 #define CT_IDLES 4 /* of a vCPU, in as long as another may be behind it */
 #define CT_PARTS 1000	      /* chances and factors are in thousandths */
 #define CT_WEIGHT (1ull << 32) /* of a way of one picosecond, in the draw of who is next */
@@ -116,10 +120,10 @@ struct ct_when {
 };
 
 struct ct_guess {
-	uint64_t key; /* an instruction's address, or of it and the line before, see ct_keys */
+	uint64_t key; /* an instruction's address, or of it and what was before, see ct_keys */
 	struct ct_entry *entry;
-	bool store, sure; /* sure: it was the same line twice in a row */
-	bool torn;	  /* an instruction with several lines: its address alone tells nothing */
+	bool store, sure;     /* sure: it was the same line twice in a row */
+	uint8_t right, wrong; /* how often it was trusted, of late */
 };
 
 /* What a vCPU has waited for. */
@@ -151,6 +155,9 @@ struct ct_asker {
 	struct ct_guess *guesses, *trusted; /* trusted: the one that asked for it */
 	uint64_t fence;		/* the last atomic instruction or pause: no load begins before it */
 	uint64_t line, before; /* that was accessed last, and before this instruction */
+	struct ct_entry *moved, *beside; /* the line that had to come last, and before this one */
+	uint64_t trail[CT_TRAIL]; /* the last instructions that have waited for lines */
+	uint64_t led, reached;	  /* of all these, and before this one */
 	uint64_t *done; /* when each operation was */
 	uint64_t n_done, max_done;
 	struct ct_waits waits;
@@ -687,6 +694,18 @@ static void ct_taken(unsigned cpu)
 	pthread_mutex_unlock(&ct_arbiter);
 }
 
+/* A guess was trusted: was it right? What was long ago counts for less. */
+static inline void ct_judge(struct ct_guess *guess, bool right)
+{
+	uint8_t *const n = right ? &guess->right : &guess->wrong;
+
+	if (*n == UINT8_MAX) {
+		guess->right /= 2;
+		guess->wrong /= 2;
+	}
+	++*n;
+}
+
 /*
  * It was not what the instruction wanted, so it was never asked for. Others may
  * have gone on meanwhile; what the vCPU does now, it does a little late.
@@ -697,7 +716,7 @@ static void ct_mistaken(unsigned cpu)
 	struct ct_when *when = me->entry->when;
 	uint64_t given = me->given_free_at;
 
-	me->trusted->torn = true;
+	ct_judge(me->trusted, false);
 	atomic_fetch_sub(&pacers[cpu].done, me->given_stalled);
 	ct_idle_until(cpu, atomic_load(&pacers[cpu].done));
 	pthread_mutex_lock(&ct_arbiter);
@@ -812,26 +831,55 @@ static inline struct ct_guess *ct_guess_of(unsigned cpu, uint64_t key)
 	return &askers[cpu].guesses[ct_hash(key) % CT_GUESSES];
 }
 
-/* By what a vCPU's guesses are kept: the instruction, and that and the line before it. */
-static inline void ct_keys(unsigned cpu, uint64_t pc, uint64_t keys[2])
+/*
+ * By what a vCPU's guesses are kept: the instruction alone; it and the line
+ * before it; it and the line that had to come last, as a lock's tells of which
+ * object it is; it and the instructions before it that have waited, which tell
+ * by which call a function was reached that has a line of its own for each.
+ */
+static inline void ct_keys(unsigned cpu, uint64_t pc, uint64_t keys[CT_KEYS])
 {
+	const struct ct_asker *me = &askers[cpu];
+
 	keys[0] = pc;
-	keys[1] = pc ^ ct_hash(askers[cpu].before + 1);
+	keys[1] = pc ^ ct_hash(me->before + 1);
+	keys[2] = pc ^ ct_hash((uintptr_t)me->beside + 2);
+	keys[3] = pc ^ ct_hash(me->reached + 3);
+}
+
+/* Who is not trusted is not judged: so an instruction with several lines stays out. */
+static inline bool ct_trusts(const struct ct_guess *guess)
+{
+	return guess->sure && CT_TRUST * guess->wrong <= guess->right + CT_TRUST / 2;
 }
 
 /* A guess that can be trusted; NULL if there is none. */
 static inline struct ct_guess *ct_foresee(unsigned cpu, uint64_t pc)
 {
-	uint64_t keys[2];
+	uint64_t keys[CT_KEYS];
 
 	ct_keys(cpu, pc, keys);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < CT_KEYS; i++) {
 		struct ct_guess *guess = ct_guess_of(cpu, keys[i]);
 
-		if (guess->key == keys[i] && guess->sure && !guess->torn)
+		if (guess->key == keys[i] && ct_trusts(guess))
 			return guess;
 	}
 	return NULL;
+}
+
+/* An instruction that has waited for lines runs; those of a loop are on the trail once. */
+static inline void ct_follow(struct ct_asker *me, uint64_t pc)
+{
+	int last = 0;
+
+	while (last < CT_TRAIL - 1 && me->trail[last] != pc)
+		last++;
+	memmove(me->trail + 1, me->trail, (size_t)last * sizeof(*me->trail));
+	me->trail[0] = pc;
+	me->led = 0;
+	for (int i = 0; i < CT_TRAIL; i++)
+		me->led = ct_hash(me->led + me->trail[i]);
 }
 
 /* An instruction is about to run. */
@@ -842,6 +890,8 @@ static inline void ct_before(unsigned cpu, uint64_t pc)
 	uint64_t bit;
 
 	me->before = me->line;
+	me->beside = me->moved;
+	me->reached = me->led;
 	if (!(atomic_load_explicit(ct_filter(pc, &bit), memory_order_relaxed) & bit))
 		return;
 	if (me->entry)
@@ -849,6 +899,7 @@ static inline void ct_before(unsigned cpu, uint64_t pc)
 	if (me->in_tick)
 		return;
 	guess = ct_foresee(cpu, pc);
+	ct_follow(me, pc);
 	if (!guess)
 		return;
 
@@ -868,11 +919,11 @@ static inline void ct_before(unsigned cpu, uint64_t pc)
 /* What instruction finds which line elsewhere. */
 static void ct_learn(unsigned cpu, uint64_t pc, struct ct_entry *e, bool store)
 {
-	uint64_t keys[2], bit;
+	uint64_t keys[CT_KEYS], bit;
 	_Atomic uint64_t *filter = ct_filter(pc, &bit);
 
 	ct_keys(cpu, pc, keys);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < CT_KEYS; i++) {
 		struct ct_guess *guess = ct_guess_of(cpu, keys[i]);
 		const bool known = guess->key == keys[i];
 
@@ -881,7 +932,8 @@ static void ct_learn(unsigned cpu, uint64_t pc, struct ct_entry *e, bool store)
 			.entry = e,
 			.store = store,
 			.sure = known && guess->entry == e,
-			.torn = known && guess->torn && !i,
+			.right = known ? guess->right : 0,
+			.wrong = known ? guess->wrong : 0,
 		};
 	}
 	atomic_fetch_or_explicit(filter, bit, memory_order_relaxed);
@@ -943,6 +995,22 @@ static inline void ct_wrote(struct ct_when *when, unsigned cpu)
 }
 
 /*
+ * Whether a line that is still here had left by now: somebody waits for it, and
+ * the vCPU was not asked to wait, as this access was not foreseen.
+ */
+static bool ct_overdue(unsigned cpu, struct ct_when *when)
+{
+	bool overdue;
+
+	if (!atomic_load_explicit(&when->wanted, memory_order_relaxed))
+		return false;
+	pthread_mutex_lock(&ct_arbiter);
+	overdue = ct_ready(when) < atomic_load(&pacers[cpu].done);
+	pthread_mutex_unlock(&ct_arbiter);
+	return overdue;
+}
+
+/*
  * An access, before its line's state changes; `word` is what the state was.
  * Returns whether this load takes the line exclusively.
  */
@@ -957,10 +1025,13 @@ static bool ct_clock_before(unsigned cpu, struct ct_entry *e, uint64_t word, uin
 	if (when && !free && !store && ct_twin_has(when, word, cpu))
 		ct_read_with_twin(cpu, when, word);
 	if (when ? !ct_latency(when, word, cpu, store) : CT_OWNER(word) == cpu) {
+		if (when && !free && ct_overdue(cpu, when))
+			ct_learn(cpu, pc, e, store);
 		if (when && store)
 			ct_wrote(when, cpu);
 		return false;
 	}
+	askers[cpu].moved = e;
 	if (!askers[cpu].in_tick)
 		ct_learn(cpu, pc, e, store);
 	pthread_mutex_lock(&ct_arbiter);
@@ -1001,6 +1072,7 @@ static inline uint64_t ct_clock_after(unsigned cpu, struct ct_entry *e)
 	askers[cpu].now_stalled = 0;
 	if (askers[cpu].entry == e) {
 		stalled += askers[cpu].given_stalled;
+		ct_judge(askers[cpu].trusted, true);
 		ct_taken(cpu);
 	}
 	askers[cpu].came = stalled;

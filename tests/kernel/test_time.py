@@ -459,13 +459,21 @@ def test_what_has_not_settled_is_named() -> None:
 
 
 def test_what_was_made_by_other_rules_is_told() -> None:
-    """Of boots in which both threads of a core work; the first records do not say by which."""
+    """Of boots in which both threads of a core work, or that have waited in error much.
+
+    The first records do not say by which.
+    """
     new = {**asdict(point(96, 0, 4e9)), "machine": "2x24-smt"}
     old = {name: value for name, value in new.items() if name != "rules"}
     assert times.outdated(old)
     assert not times.outdated(new)
     assert not times.outdated({**old, "cpus": 48}), "a thread of each core"
     assert not times.outdated({**old, "machine": "2x128"}), "whose cores have one"
+    second = {**old, "rules": 2, "transfers": 20.0, "fills": 5.0}
+    assert not times.outdated({**second, "misled": 0.9})
+    assert times.outdated({**second, "misled": 1.1})
+    assert times.outdated({**second, "misled": 1.1, "cpus": 4})
+    assert not times.outdated({**second, "misled": 1.1, "rules": 3})
     waits = {name: value for name, value in old.items() if name != "window_ns"}
     assert not times.outdated(waits), "those are of ticks"
 

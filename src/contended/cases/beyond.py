@@ -126,7 +126,7 @@ def _doubts(kernel: Sequence[Region]) -> str:
     for region in filter(times.doubtful, kernel):
         marked.setdefault(region["variant"], []).append(str(region["cpus"]))
     named = (f"{name} ({', '.join(dict.fromkeys(cpus))})" for name, cpus in marked.items())
-    old = f"; two threads a core: {times.OUTDATED}" * any(map(times.outdated, kernel))
+    old = f"; in part {times.OUTDATED}" * any(map(times.outdated, kernel))
     return (f"; doubtful: {', '.join(named)}" if marked else "") + old
 
 

@@ -24,10 +24,11 @@ CLOCKS: tuple[Clock, ...] = get_args(Clock)
 """What keeps time. Beside the region's clock timers and sleep follow the host's; with the guest's
 they follow it, too, and no CPU is kept apart from the guest's chores."""
 DOUBT = 0.01  # the part of waits given up, or of instructions in ticks, that marks a result
-RULES = 2
+RULES = 3
 """Which rules of virtual time boots are made by; docs/virtual-time.md has what changed."""
-OUTDATED = "from before the rule for a core's two threads was mended"
+OUTDATED = "from before virtual time was mended"
 """What is said of boots that are `outdated`."""
+MISLED = 0.04  # of the lines that move, waits in error: more, and foresight was a part of the result
 AGREE = 1.15  # two rates do if neither is more than this many times the other
 QUARTERS = 4
 
@@ -206,12 +207,17 @@ def doubtful(region: Mapping[str, Any]) -> bool:
 def outdated(region: Mapping[str, Any]) -> bool:
     """Whether a region, as a record has it, was made by rules that have changed for it since.
 
-    What changed is what two threads of a core do with a line; `contended kernel waits`, whose
-    regions have no window, is of waits for ticks.
+    With the second, what two threads of a core do with a line; with the third, how well it is
+    foreseen which line an instruction wants, where waits in error tell that it mattered.
+    `contended kernel waits`, whose regions have no window, is of waits for ticks.
     """
-    if region.get("rules", 1) == RULES or "window_ns" not in region:
+    rules = region.get("rules", 1)
+    if "window_ns" not in region:
         return False
-    return machines.get(region["machine"]).shares(region["cpus"])
+    if rules < 2 and machines.get(region["machine"]).shares(region["cpus"]):
+        return True
+    moved = region["transfers"] + region.get("fills", 0)  # the first records lack it
+    return bool(rules < 3 and region.get("misled", 0) > MISLED * moved)
 
 
 def second_half(region: Mapping[str, Any]) -> float:
