@@ -17,11 +17,11 @@
  * it is asked for: else a load would see a value that is stale by the length
  * of the queue, and the compare-and-exchange that follows would fail. So
  * before an instruction is executed that has found its line elsewhere before,
- * or still here when it had been given away, its vCPU asks for the line and
+ * or here when somebody else could have had it, its vCPU asks for the line and
  * stops. Which line that is, is a guess: by vCPU and instruction, for locks and
  * counters that have code of their own; where that was wrong (the same code
- * compares all names and takes all locks), by what was before as well, which
- * tells one call from another: see ct_keys. A wait for a line that is then not
+ * compares all names and takes all locks), by the first of several things that
+ * were before it and tell one call from another: see ct_keys. A wait for a line that is then not
  * accessed is undone, in time as in the line's, and counted (`misled`). One that
  * was not foreseen (`late`) goes before all who wait. A vCPU is let go by the
  * arbiter, when the line is free and no running vCPU's clock is before that
@@ -63,10 +63,10 @@
 #include <pthread.h>
 
 #define CT_STRING 32 /* bytes that a string instruction moves in the time of another */
-#define CT_GUESSES (1u << 14) /* instructions of which a vCPU knows the line, by CT_KEYS each */
-#define CT_KEYS 4
-#define CT_TRAIL 3
-#define CT_TRUST 8 /* a guess may be wrong about once in so many times */
+#define CT_GUESSES (1u << 14) /* a vCPU's, of which an instruction has some for each way to tell */
+#define CT_KEYS 4	      /* the ways to tell which line it is, see ct_keys */
+#define CT_TRAIL 3	      /* instructions that are remembered */
+#define CT_TRUST 8	      /* once in so many times a guess may be wrong */
 #define CT_IDLES 4 /* of a vCPU, in as long as another may be behind it */
 #define CT_PARTS 1000	      /* chances and factors are in thousandths */
 #define CT_WEIGHT (1ull << 32) /* of a way of one picosecond, in the draw of who is next */
@@ -123,7 +123,7 @@ struct ct_guess {
 	uint64_t key; /* an instruction's address, or of it and what was before, see ct_keys */
 	struct ct_entry *entry;
 	bool store, sure;     /* sure: it was the same line twice in a row */
-	uint8_t right, wrong; /* how often it was trusted, of late */
+	uint8_t right, wrong; /* how often it was so when it was trusted, of late */
 };
 
 /* What a vCPU has waited for. */
@@ -144,7 +144,7 @@ struct ct_asker {
 	struct ct_asker *next;
 	struct ct_entry *entry; /* that was given, until it is accessed */
 	uint64_t given_stalled; /* for it */
-	struct ct_waits undo;	/* what was, before it was given */
+	struct ct_waits owed;	/* what it has added to the waits */
 	uint64_t undo_free_at, given_free_at; /* the line's, before and after */
 	uint64_t undo_here, undo_came, given_here;
 	uint8_t undo_home;
@@ -155,8 +155,8 @@ struct ct_asker {
 	struct ct_guess *guesses, *trusted; /* trusted: the one that asked for it */
 	uint64_t fence;		/* the last atomic instruction or pause: no load begins before it */
 	uint64_t line, before; /* that was accessed last, and before this instruction */
-	struct ct_entry *moved, *beside; /* the line that had to come last, and before this one */
-	uint64_t trail[CT_TRAIL]; /* the last instructions that have waited for lines */
+	struct ct_entry *moved, *beside; /* the last line that was not at hand, and before this one */
+	uint64_t trail[CT_TRAIL]; /* the last instructions of those that lines are foreseen for */
 	uint64_t led, reached;	  /* of all these, and before this one */
 	uint64_t *done; /* when each operation was */
 	uint64_t n_done, max_done;
@@ -635,7 +635,8 @@ static void ct_give(void)
 			}
 		}
 
-		a->undo = a->waits;
+		const struct ct_waits before = a->waits;
+
 		a->undo_free_at = atomic_load(&when->free_at);
 		a->undo_here = atomic_load(&when->here);
 		a->undo_came = when->came;
@@ -657,6 +658,12 @@ static void ct_give(void)
 		a->given_here = atomic_load(&when->here);
 		a->waits.queued += start > a->asked ? start - a->asked : 0;
 		a->waits.stalled += a->given_stalled = arrives - a->asked;
+		a->owed = (struct ct_waits){
+			.stalled = a->given_stalled,
+			.queued = a->waits.queued - before.queued,
+			.transfers = a->waits.transfers - before.transfers,
+			.fills = a->waits.fills - before.fills,
+		};
 		ct_idle_until(cpu, arrives);
 		atomic_store(&pacers[cpu].done, arrives);
 		atomic_store(&pacers[cpu].asks, false);
@@ -729,7 +736,11 @@ static void ct_mistaken(unsigned cpu)
 	}
 	atomic_store(&me->copied, NULL);
 	pthread_mutex_unlock(&ct_arbiter);
-	me->waits = me->undo;
+	/* Not what it was before: what the instruction wanted instead may have been late. */
+	me->waits.stalled -= me->owed.stalled;
+	me->waits.queued -= me->owed.queued;
+	me->waits.transfers -= me->owed.transfers;
+	me->waits.fills -= me->owed.fills;
 	me->misled++;
 	ct_taken(cpu);
 }
@@ -833,9 +844,9 @@ static inline struct ct_guess *ct_guess_of(unsigned cpu, uint64_t key)
 
 /*
  * By what a vCPU's guesses are kept: the instruction alone; it and the line
- * before it; it and the line that had to come last, as a lock's tells of which
- * object it is; it and the instructions before it that have waited, which tell
- * by which call a function was reached that has a line of its own for each.
+ * before it; it and the last line that was not at hand, as a lock's tells of
+ * which object it is; it and the last instructions of those at which a vCPU has
+ * waited, which tell by which call a function was reached.
  */
 static inline void ct_keys(unsigned cpu, uint64_t pc, uint64_t keys[CT_KEYS])
 {
@@ -847,7 +858,10 @@ static inline void ct_keys(unsigned cpu, uint64_t pc, uint64_t keys[CT_KEYS])
 	keys[3] = pc ^ ct_hash(me->reached + 3);
 }
 
-/* Who is not trusted is not judged: so an instruction with several lines stays out. */
+/*
+ * Who is not trusted is not judged. So a guess that is wrong before it was right
+ * a few times is out: an instruction's alone, if it has several lines.
+ */
 static inline bool ct_trusts(const struct ct_guess *guess)
 {
 	return guess->sure && CT_TRUST * guess->wrong <= guess->right + CT_TRUST / 2;
@@ -868,7 +882,7 @@ static inline struct ct_guess *ct_foresee(unsigned cpu, uint64_t pc)
 	return NULL;
 }
 
-/* An instruction that has waited for lines runs; those of a loop are on the trail once. */
+/* An instruction that waits for lines, if it has to, runs; a loop's are on the trail once. */
 static inline void ct_follow(struct ct_asker *me, uint64_t pc)
 {
 	int last = 0;
@@ -995,8 +1009,8 @@ static inline void ct_wrote(struct ct_when *when, unsigned cpu)
 }
 
 /*
- * Whether a line that is still here had left by now: somebody waits for it, and
- * the vCPU was not asked to wait, as this access was not foreseen.
+ * Whether somebody waits for a line that is still here and could have it by now:
+ * this access comes after that, and was not foreseen.
  */
 static bool ct_overdue(unsigned cpu, struct ct_when *when)
 {

@@ -474,6 +474,8 @@ def test_what_was_made_by_other_rules_is_told() -> None:
     assert times.outdated({**second, "misled": 1.1})
     assert times.outdated({**second, "misled": 1.1, "cpus": 4})
     assert not times.outdated({**second, "misled": 1.1, "rules": 3})
+    first = {name: value for name, value in old.items() if name not in ("fills", "misled")}
+    assert not times.outdated({**first, "cpus": 4}), "before these were kept"
     waits = {name: value for name, value in old.items() if name != "window_ns"}
     assert not times.outdated(waits), "those are of ticks"
 

@@ -128,24 +128,17 @@ def test_what_came_of_the_rows_that_were_drawn_anew() -> None:
         if id_ == "pause-2":
             assert set(gaps.values()) == {1}
         else:
-            assert gaps["after"] == 1
-            assert f"is missed by {gaps['after/before']:.2f}, where it was 1.04" in said
-            published, rates = figure.value("after").middle, sorted(found["after"].values)
-            few = "{:.2f}, {:.2f} and {:.2f} M/s".format(*(rate / 1e6 for rate in rates[:3]))
-            assert f"by the lowest draws, {few}" in said
-            assert rates[2] < published < rates[3]
-            assert f"the middle is {stats.median(rates) / published:.2f} times what is" in said
+            assert (gaps["after"], gaps["before"]) > (1, 1)
+            rates = f"both rates are too fast, by {gaps['after']:.2f} and {gaps['before']:.2f},"
+            assert rates in said
+            assert gaps["after/before"] == 1
+            assert stats.median(found["after"].values) > figure.value("after").middle
     for slug, name, variant, cpus, ops in (
         ("lockref-degrade", "time-handle", "spin-100", 24, 60),
         ("will-it-scale", "time-drawn-disk-fstat", "pause", 2, 180),
     ):
         boots = timed.record(slug, name).of(variant, cpus).values()
         assert {boot["ops"] for boot in boots} == {ops * cpus}
-    lowest = min(
-        timed.record("lockref-degrade", "time-handle").of("spin-100", 24).values(),
-        key=lambda boot: float(boot["per_second"]),
-    )
-    assert sum(lowest["quarters"][2:]) < 0.5 * sum(lowest["quarters"][:2])
 
 
 def test_in_longer_boots_looks_hurt_in_more_draws_and_the_rule_says_not_known(misses: str) -> None:

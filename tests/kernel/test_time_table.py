@@ -460,10 +460,10 @@ def test_the_page_says_by_how_much_the_handles_are_missed(page: str) -> None:
         )
         for name, ends in published.items()
     }
-    assert gaps["after"] == 1
+    assert gaps["after/before"] == 1
     said = (
-        f"its rate without looks is missed by {gaps['before']:.2f}, the one with looks holds, and "
-        f"what looks are worth is missed by {gaps['after/before']:.2f}."
+        f"its rate without looks is missed by {gaps['before']:.2f}, the one with looks by "
+        f"{gaps['after']:.2f}, and what looks are worth says little."
     )
     assert said in " ".join(page.split())
 

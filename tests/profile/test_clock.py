@@ -364,6 +364,19 @@ def test_a_line_that_was_waited_for_in_error_has_not_moved(fake: Path, tmp_path:
     assert (clock.queued, clock.stalled) == (0, COSTS["far"])
 
 
+def test_what_was_late_instead_of_a_wait_in_error_has_come(fake: Path, tmp_path: Path) -> None:
+    """The wait is undone, and not the one for the line that the instruction did want."""
+    later = ["block 0 700 16", "block 1 700 16"] * 200
+    lines = [*["block 0 700 16"] * 100, "op 1"]
+    for i in range(2):  # then it is foreseen
+        lines += [f"store 0 {0x400 + i:x} 1000 8", *later, "load 1 600 1000 8"]
+    lines += ["store 0 402 1000 8", "store 0 403 3000 8", *later, "load 1 600 3000 8", "op 1"]
+    clock = play(fake, tmp_path, lines).cpus[1].clock
+    assert clock is not None
+    assert (clock.misled, clock.late) == (1, 3)
+    assert (clock.transfers, clock.stalled, clock.queued) == (3, 3 * COSTS["cross"], 0)
+
+
 def test_a_busy_sibling_slows_a_core_down(fake: Path, tmp_path: Path) -> None:
     """CPU 2 is CPU 0's other thread; it runs from its first block on."""
     shape = {"sockets": 1, "cores": 2, "groups": 1, "threads": 2}

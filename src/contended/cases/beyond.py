@@ -126,8 +126,9 @@ def _doubts(kernel: Sequence[Region]) -> str:
     for region in filter(times.doubtful, kernel):
         marked.setdefault(region["variant"], []).append(str(region["cpus"]))
     named = (f"{name} ({', '.join(dict.fromkeys(cpus))})" for name, cpus in marked.items())
-    old = f"; in part {times.OUTDATED}" * any(map(times.outdated, kernel))
-    return (f"; doubtful: {', '.join(named)}" if marked else "") + old
+    old = [times.outdated(region) for region in kernel]
+    told = f"; {times.OUTDATED if all(old) else f'in part {times.OUTDATED}'}" * any(old)
+    return (f"; doubtful: {', '.join(named)}" if marked else "") + told
 
 
 def release_rates(slug: str, cpus: int) -> dict[str, float]:

@@ -28,7 +28,7 @@ RULES = 3
 """Which rules of virtual time boots are made by; docs/virtual-time.md has what changed."""
 OUTDATED = "from before virtual time was mended"
 """What is said of boots that are `outdated`."""
-MISLED = 0.04  # of the lines that move, waits in error: more, and foresight was a part of the result
+MISLED = 0.04  # waits in error, of the lines that move: with more, foresight was decisive
 AGREE = 1.15  # two rates do if neither is more than this many times the other
 QUARTERS = 4
 
