@@ -449,6 +449,7 @@ def test_the_page_says_what_came_of_better_foresight(
         f"{found[sites, 'generic-permission'].middle:.0f} % in the middle",
         f"opens are missed by {missed(opens, 'before')} without the patch, and their gain by "
         f"{missed(opens, 'before/after')};",
+        f"and the rate with looks is missed by {missed('robot-handle', 'after')}.",
     ):
         assert said in page
 

@@ -40,7 +40,7 @@ def evidence() -> dict[str, Evidence]:
             "their waits, none is a dentry's.",
         ),
         "robot-handle": _of(
-            timed.compared(*LOOP, CPUS, file="time-handle-ticks-drawn"),
+            timed.compared(*LOOP, CPUS, file="time-handle-foreseen-drawn"),
             "In the report's call graph two thirds of the time without looks is the inode hash's "
             "lock, under ilookup5_nowait(); lockrefs are under a third. The simulation has both, "
             "and has waiting hurt. The kernel in virtual time is one whose thousand ticks a "
