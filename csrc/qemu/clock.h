@@ -21,10 +21,10 @@
  * stops. Which line that is, is a guess: by vCPU and instruction, for locks and
  * counters that have code of their own; where that was wrong (the same code
  * compares all names and takes all locks), by the first of several things that
- * were before it and tell one call from another: see ct_keys. A wait for a line that is then not
- * accessed is undone, in time as in the line's, and counted (`misled`). One that
- * was not foreseen (`late`) goes before all who wait. A vCPU is let go by the
- * arbiter, when the line is free and no running vCPU's clock is before that
+ * were before it and tell one call from another: see ct_keys. A wait for a line
+ * that is then not accessed is undone, in time as in the line's, and counted
+ * (`misled`). One that was not foreseen (`late`) goes before all who wait. A
+ * vCPU is let go by the arbiter, when the line is free and no running vCPU's clock is before that
  * moment: nobody can then still ask for it earlier. Who is next is left to
  * chance, by seed: a processor keeps no list of who asked first, and a request
  * that finds its line on the way is repeated, a way later. So who has half the
@@ -143,7 +143,6 @@ struct ct_asker {
 	bool store;
 	struct ct_asker *next;
 	struct ct_entry *entry; /* that was given, until it is accessed */
-	uint64_t given_stalled; /* for it */
 	struct ct_waits owed;	/* what it has added to the waits */
 	uint64_t undo_free_at, given_free_at; /* the line's, before and after */
 	uint64_t undo_here, undo_came, given_here;
@@ -657,9 +656,9 @@ static void ct_give(void)
 		a->given_free_at = atomic_load(&when->free_at);
 		a->given_here = atomic_load(&when->here);
 		a->waits.queued += start > a->asked ? start - a->asked : 0;
-		a->waits.stalled += a->given_stalled = arrives - a->asked;
+		a->waits.stalled += arrives - a->asked;
 		a->owed = (struct ct_waits){
-			.stalled = a->given_stalled,
+			.stalled = arrives - a->asked,
 			.queued = a->waits.queued - before.queued,
 			.transfers = a->waits.transfers - before.transfers,
 			.fills = a->waits.fills - before.fills,
@@ -724,7 +723,7 @@ static void ct_mistaken(unsigned cpu)
 	uint64_t given = me->given_free_at;
 
 	ct_judge(me->trusted, false);
-	atomic_fetch_sub(&pacers[cpu].done, me->given_stalled);
+	atomic_fetch_sub(&pacers[cpu].done, me->owed.stalled);
 	ct_idle_until(cpu, atomic_load(&pacers[cpu].done));
 	pthread_mutex_lock(&ct_arbiter);
 	/* `here` tells if it was taken over meanwhile, `free_at` if it has gone. */
@@ -1085,7 +1084,7 @@ static inline uint64_t ct_clock_after(unsigned cpu, struct ct_entry *e)
 
 	askers[cpu].now_stalled = 0;
 	if (askers[cpu].entry == e) {
-		stalled += askers[cpu].given_stalled;
+		stalled += askers[cpu].owed.stalled;
 		ct_judge(askers[cpu].trusted, true);
 		ct_taken(cpu);
 	}
