@@ -8,6 +8,8 @@
  *       turn CPU PC ADDRESS BYTES   a further turn of a string instruction that stores
  *       atomic CPU PC ADDRESS   a locked instruction, seen as one store
  *       halves CPU PC ADDRESS   the same, seen as a load and a store
+ *       ask CPU PC ADDRESS      a store by a thread of its own, which waits for its line
+ *       have CPU                until that has come, and is stored to
  *       block CPU PC N          N instructions that touch no memory
  *       idle CPU                the vCPU halts
  *       iret CPU PC             it returns from an interrupt
@@ -353,6 +355,33 @@ static int poll_for(uint64_t ns)
 	return 0;
 }
 
+/* --- a vCPU that waits for a line while others go on --- */
+
+static struct {
+	pthread_t thread;
+	struct qemu_plugin_tb tb;
+	uint64_t address;
+} asking[CT_CPUS];
+
+static void *run_store(void *data)
+{
+	const unsigned vcpu = (unsigned)(uintptr_t)data;
+
+	execute(&asking[vcpu].tb, vcpu, STORE, asking[vcpu].address, 3);
+	return NULL;
+}
+
+static int ask(unsigned vcpu, uint64_t pc, uint64_t address)
+{
+	asking[vcpu].tb = translated(pc, STORE, 1);
+	asking[vcpu].address = address;
+	if (pthread_create(&asking[vcpu].thread, NULL, run_store, (void *)(uintptr_t)vcpu))
+		return -1;
+	while (!atomic_load(&pacers[vcpu].asks))
+		sched_yield();
+	return 0;
+}
+
 static int play(void)
 {
 	char word[16];
@@ -393,6 +422,13 @@ static int play(void)
 				return 2;
 		} else if (!strcmp(word, "poll")) {
 			if (poll_for(vcpu))
+				return 2;
+		} else if (!strcmp(word, "ask")) {
+			if (scanf("%" SCNx64 " %" SCNx64, &pc, &address) != 2 ||
+			    ask(vcpu, pc, address))
+				return 2;
+		} else if (!strcmp(word, "have")) {
+			if (pthread_join(asking[vcpu].thread, NULL))
 				return 2;
 		} else if (!strcmp(word, "iret") || !strcmp(word, "pause")) {
 			if (scanf("%" SCNx64, &pc) != 1)

@@ -347,6 +347,32 @@ def test_what_waited_before_tells_of_which_line_it_is(
     assert 0 < clock.misled <= 4
 
 
+@pytest.mark.parametrize(("blocks", "late"), [(0, 1), (200, 0)])
+def test_who_finds_a_line_that_another_could_have_had_is_foreseen(
+    fake: Path, tmp_path: Path, blocks: int, late: int
+) -> None:
+    """CPU 1 waits for CPU 0's line, and CPU 3 is so far behind that nobody is given anything.
+
+    If CPU 0 still finds it when CPU 1 could have it by its clock, it has come too late, and is
+    known for that: the next time it waits. Of a line that it finds sooner nothing is learnt.
+    """
+    later = ["block 0 700 16", "block 1 700 16"] * 200
+    lines = []
+    for i in range(2):  # then CPU 1 is foreseen
+        lines += [f"store 0 {0x400 + i:x} 1000 8", *later, "store 1 600 1000 8"]
+    lines += ["store 0 402 1000 8", *later, *["block 1 700 16"] * 20, "block 3 700 1"]
+    lines += ["ask 1 600 1000"]
+    lines += [*["block 0 700 16"] * blocks, *["store 0 500 1000 8"] * 2]
+    lines += [*["block 3 700 16"] * 2000, "have 1", *["block 1 700 16"] * 2000]
+    lines += [*later, "op 0", "store 0 500 1000 8", "op 0"]
+    region = play(fake, tmp_path, lines)
+    clock = region.cpus[0].clock
+    assert clock is not None
+    assert clock.late == late, "the operation is one store"
+    assert (clock.misled, clock.transfers) == (0, 3)
+    assert clock.done[-1] - clock.done[0] == COSTS["cross"] + 2 * COSTS["instruction"]
+
+
 def test_a_line_that_was_waited_for_in_error_has_not_moved(fake: Path, tmp_path: Path) -> None:
     later = ["block 0 700 16", "block 1 700 16"] * 200
     lines = [*["block 0 700 16"] * 100, "op 1"]
