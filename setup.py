@@ -7,7 +7,15 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-TREE = ("csrc", "labs", "patches", "results", "docs/references.bib", "docs/quiz.json")
+TREE = (
+    "csrc",
+    "labs",
+    "patches",
+    "results",
+    "docs/host.md",
+    "docs/references.bib",
+    "docs/quiz.json",
+)
 """What `contended.tree.home` must have; contended.tree looks for it in `_tree`."""
 
 

@@ -113,12 +113,12 @@ def test_cpuinfo(
 ) -> None:
     import platform
 
-    real = machine._read
+    real = state.says
 
     def read(file: Path) -> str:
         return cpuinfo.strip() if file == Path("/proc/cpuinfo") else real(file)
 
-    monkeypatch.setattr(machine, "_read", read)
+    monkeypatch.setattr(machine, "says", read)
     assert machine.cpu_model() == (model or platform.machine())
     assert (machine.hypervisor() is not None) == virtual
 

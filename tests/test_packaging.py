@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -113,6 +114,16 @@ def test_what_is_installed_is_what_is_pinned(root: Path) -> None:
         pytest.skip("not running in .venv: use make test")
 
 
+def test_records_do_not_tell_where_they_were_made(root: Path) -> None:
+    place = re.compile(r'"/(?:home|opt|private|root|srv|tmp|usr|Users|var|work)/[^"]*')
+    found = {
+        file.name: told[0]
+        for file in sorted((root / "results").rglob("*.json"))
+        if (told := place.search(file.read_text(encoding="utf-8")))
+    }
+    assert not found
+
+
 def test_constraints_name_no_host_and_no_hash(root: Path) -> None:
     text = (root / "constraints.txt").read_text(encoding="utf-8")
     assert "://" not in text
@@ -192,6 +203,13 @@ def test_a_wheel_needs_no_clone(wheel: Path, call: str, says: str) -> None:
     assert (done.returncode, done.stderr.count("Traceback")) == (0, 0), done.stderr
     assert says in done.stdout
     assert "make book:" not in done.stdout
+
+
+def test_a_wheel_has_the_page_whose_commands_are_run(wheel: Path) -> None:
+    look = "from contended.kernel import observe; print(*observe.commands('overlay-creds'))"
+    done = installed(wheel, "--version", first=look)
+    assert done.returncode == 0, done.stderr
+    assert "bpftrace" in done.stdout
 
 
 def test_what_an_extra_brings_is_named(

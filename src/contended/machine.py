@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from contended.state import parse_cpu_list
+from contended.state import parse_cpu_list, says
 
 CPU_DIR = Path("/sys/devices/system/cpu")
 _GIVES = {
@@ -81,20 +81,20 @@ def this_machine() -> Machine:
 
 def cpu_model() -> str:
     """The CPU's model name as the kernel prints it, or its architecture."""
-    found = re.search(r"^(?:model name|Model)\s*:(.*)", _read(Path("/proc/cpuinfo")), re.M)
+    found = re.search(r"^(?:model name|Model)\s*:(.*)", says(Path("/proc/cpuinfo")), re.M)
     return found[1].strip() if found else platform.machine()
 
 
 def governor() -> str | None:
     """The first CPU's frequency governor; None where the kernel does not control it."""
-    return _read(CPU_DIR / f"cpu{allowed_cpus()[0]}" / "cpufreq" / "scaling_governor") or None
+    return says(CPU_DIR / f"cpu{allowed_cpus()[0]}" / "cpufreq" / "scaling_governor") or None
 
 
 def hypervisor() -> str | None:
     """The hypervisor's name as far as the guest can tell; None on bare metal."""
-    if not re.search(r"^flags.*\bhypervisor\b", _read(Path("/proc/cpuinfo")), re.M):
+    if not re.search(r"^flags.*\bhypervisor\b", says(Path("/proc/cpuinfo")), re.M):
         return None
-    name = _read(Path("/sys/hypervisor/type")) or _read(Path("/sys/class/dmi/id/sys_vendor"))
+    name = says(Path("/sys/hypervisor/type")) or says(Path("/sys/class/dmi/id/sys_vendor"))
     return name or "a hypervisor"
 
 
@@ -164,26 +164,19 @@ def _cpu(number: int) -> Cpu:
     core, package = (_int(place / "topology" / name) for name in names)
     nodes = sorted(place.glob("node[0-9]*"))
     node = int(nodes[0].name.removeprefix("node")) if nodes else -1
-    siblings = parse_cpu_list(_read(place / "topology" / "thread_siblings_list")) or (number,)
+    siblings = parse_cpu_list(says(place / "topology" / "thread_siblings_list")) or (number,)
     caches = tuple(map(_cache, sorted(place.glob("cache/index[0-9]*"))))
     return Cpu(number, core, package, node, siblings, caches)
 
 
 def _cache(index: Path) -> Cache:
     level, line = _int(index / "level"), _int(index / "coherency_line_size")
-    kind, size = _read(index / "type") or "unknown", _read(index / "size")
+    kind, size = says(index / "type") or "unknown", says(index / "size")
     unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[-1:], 1)
-    shared_by = parse_cpu_list(_read(index / "shared_cpu_list"))
+    shared_by = parse_cpu_list(says(index / "shared_cpu_list"))
     return Cache(level, kind, int(size.rstrip("KMG") or 0) * unit, line, shared_by)
 
 
-def _read(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""
-
-
 def _int(file: Path) -> int:
-    text = _read(file)
+    text = says(file)
     return int(text) if text.lstrip("-").isdigit() else -1

@@ -45,9 +45,9 @@ class Ticks(NamedTuple):
 def checks(root: Path = ROOT, cpus: list[int] | None = None) -> tuple[Check, ...]:
     """What there is to say before a measurement on these CPUs; takes a tenth of a second."""
     places = sorted(os.sched_getaffinity(0)) if cpus is None else cpus
-    before = ticks(_read(root / "proc/stat"), places)
+    before = ticks(says(root / "proc/stat"), places)
     time.sleep(SAMPLE_S)
-    load = (before, ticks(_read(root / "proc/stat"), places))
+    load = (before, ticks(says(root / "proc/stat"), places))
     first = (governor(root, places), boost(root), smt(root, places), quota(root, len(places)))
     return (*first, steal(*load), others(*load))
 
@@ -65,7 +65,7 @@ def _check(name: str, trouble: str, fine: str) -> Check:
 def governor(root: Path, cpus: list[int]) -> Check:
     """A clock that follows the load is low when a measurement begins."""
     system = root / "sys/devices/system/cpu"
-    found = {_read(system / f"cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {""}
+    found = {says(system / f"cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {""}
     names = ", ".join(sorted(found))
     trouble = f"{names}: the clock follows the load (cpupower frequency-set -g performance)"
     settled = found <= {"performance"}
@@ -75,8 +75,8 @@ def governor(root: Path, cpus: list[int]) -> Check:
 def boost(root: Path) -> Check:
     """With boost one busy CPU has a higher clock than many have."""
     system = root / "sys/devices/system/cpu"
-    on = _read(system / "cpufreq/boost") == "1" or _read(system / "intel_pstate/no_turbo") == "0"
-    known = on or _read(system / "cpufreq/boost") or _read(system / "intel_pstate/no_turbo")
+    on = says(system / "cpufreq/boost") == "1" or says(system / "intel_pstate/no_turbo") == "0"
+    known = on or says(system / "cpufreq/boost") or says(system / "intel_pstate/no_turbo")
     trouble = "on: one busy CPU has a higher clock than many: compare at one number of threads"
     return _check("boost", trouble if on else "", "off" if known else "not to be seen")
 
@@ -84,7 +84,7 @@ def boost(root: Path) -> Check:
 def smt(root: Path, cpus: list[int]) -> Check:
     """Threads on two siblings share one core's units."""
     place = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    lists = [parse_cpu_list(_read(root / place.format(cpu))) for cpu in cpus]
+    lists = [parse_cpu_list(says(root / place.format(cpu))) for cpu in cpus]
     groups = {frozenset(numbers) & frozenset(cpus) for numbers in lists}
     shared = sorted(sorted(group) for group in groups if len(group) > 1)
     names = "; ".join(" and ".join(map(str, group)) for group in shared[:4])
@@ -96,8 +96,8 @@ def smt(root: Path, cpus: list[int]) -> Check:
 def quota(root: Path, cpus: int) -> Check:
     """A cgroup's quota stops threads in the middle of a run, its own or that of one above it."""
     limits = []
-    for files in _groups(root, _read(root / "proc/self/cgroup")):
-        texts = [_read(file).split() for file in files]
+    for files in _groups(root, says(root / "proc/self/cgroup")):
+        texts = [says(file).split() for file in files]
         words = [word for text in texts for word in text]
         # v2: "max 100000" in one file; v1: quota and period in two, -1 for none
         if len(words) == 2 and words[0].isdigit() and int(words[1]) > 0:
@@ -149,7 +149,7 @@ def ticks(text: str, cpus: list[int]) -> Ticks:
 
 def now() -> Ticks:
     """The time of the CPUs that this process may use."""
-    return ticks(_read(ROOT / "proc/stat"), sorted(os.sched_getaffinity(0)))
+    return ticks(says(ROOT / "proc/stat"), sorted(os.sched_getaffinity(0)))
 
 
 def steal(before: Ticks, after: Ticks, when: str = "just now") -> Check:
@@ -171,7 +171,8 @@ def _share(part: int, before: Ticks, after: Ticks) -> float:
     return min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0
 
 
-def _read(file: Path) -> str:
+def says(file: Path) -> str:
+    """What the kernel says in a file, without the line's end; nothing if it has no such file."""
     try:
         return file.read_text().strip()
     except OSError:

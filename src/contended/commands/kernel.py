@@ -126,8 +126,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add("--variants", type=commandline.names, metavar="A,B", help="default: before,after")
     add("--runs", type=commandline.names, metavar="NAME,NAME", help="default: all with icount")
     add("--boots", type=int, default=1, metavar="K", help="boots of each; default: 1")
-    of = "of the guest; default: 1"
-    add("--cpus", type=commandline.counts, default=(1,), metavar="N,N", help=of)
+    vcpus = "of the guest; default: 1"
+    add("--cpus", type=commandline.counts, default=(1,), metavar="N,N", help=vcpus)
     add("--machine", default=clock.MACHINE, metavar="NAME", help=known)
     add("--json", type=Path, metavar="FILE|-", help="write the waits as JSON")
     add("--source", type=Path, metavar="TARBALL|DIR", help=tarball)

@@ -23,7 +23,7 @@ from contended.records import write_whole
 # these many of the worst are looked up, of the others' instructions only the function's name is.
 RESOLVED_LINES = 400
 RESOLVED_PCS = 400
-_SCHEMA = 2  # of kept frames: raised whenever `Frame` or the way they are found changes
+_SCHEMA = 3  # of kept frames: raised whenever `Frame` or the way they are found changes
 
 _EVENTS = [field.name for field in fields(Counts)]
 

@@ -8,6 +8,7 @@ the source: of which functions and lines an instruction is, by its compile unit.
 from __future__ import annotations
 
 import posixpath
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -201,6 +202,9 @@ class Frame:
         return f"{posixpath.basename(self.file)}:{self.line}" if self.file else "?"
 
 
+_BELOW_ROOT = re.compile(r"(/.*?)/(?:include|arch/\w+)(?:/|$)")
+
+
 class Unit:
     """One compile unit: its functions and its lines, taken apart once."""
 
@@ -305,10 +309,24 @@ class Unit:
         path: str = entry.name.decode(errors="replace")
         if first <= entry.dir_index < len(folders) + first:
             path = posixpath.join(folders[entry.dir_index - first].decode(errors="replace"), path)
-        # "../fs/namei.c" and "/somewhere/linux/fs/namei.c" are both fs/namei.c to the reader, and
-        # where somebody built a kernel is nobody's business.
-        home = value(self._unit.get_top_DIE(), "DW_AT_comp_dir", b"").decode().rstrip("/")
-        path = posixpath.normpath(path).removeprefix(f"{home}/" if home else "")
+        path = posixpath.normpath(path)
+        for home in self._homes:
+            path = path.removeprefix(f"{home}/")
         while path.startswith("../"):
             path = path[3:]
         return path
+
+    @cached_property
+    def _homes(self) -> list[str]:
+        """Where it was compiled, and where the source is, if it is a kernel's.
+
+        "../fs/namei.c" and "/somewhere/linux/fs/namei.c" are both fs/namei.c to the reader, and
+        where somebody built a kernel is nobody's business. Of a kernel that is built beside its
+        source only its headers' folders tell where that is, and an architecture's.
+        """
+        top = self._unit.get_top_DIE()
+        built = value(top, "DW_AT_comp_dir", b"").decode(errors="replace").rstrip("/")
+        folders = self._program.header["include_directory"]
+        found = (_BELOW_ROOT.match(each.decode(errors="replace")) for each in folders)
+        roots = {each[1] for each in found if each}
+        return [home for home in (built, *sorted(roots)) if home]

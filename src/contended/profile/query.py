@@ -168,8 +168,7 @@ _FILTERS: Mapping[str, Callable[[CacheLine, Site, str], bool]] = {
     "symbol": lambda _, site, text: site.symbol == text,
     "inline": lambda _, site, text: any(frame.function == text for frame in site.frames),
     "source": lambda _, site, text: any(
-        frame.file.rpartition("/tree/")[2].startswith(tuple(text.split("+")))
-        for frame in site.frames
+        frame.file.startswith(tuple(text.split("+"))) for frame in site.frames
     ),
     "cpu": lambda _, site, text: site.kernel == (text == "kernel"),
 }
