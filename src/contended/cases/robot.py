@@ -44,10 +44,10 @@ def evidence() -> dict[str, Evidence]:
             "In the report's call graph two thirds of the time without looks is the inode hash's "
             "lock, under ilookup5_nowait(); lockrefs are under a third. The simulation has both, "
             "and has waiting hurt. The kernel in virtual time is one whose thousand ticks a "
-            "second take time, as the robot's do: there looks hurt in seven of ten draws. That it "
-            "would be this kernel was decided when three boots of it had been seen. With a hundred "
-            "ticks that take no time looks cost as much in as many draws; with a third of the "
-            "operations, and the same costs, they help in most.",
+            "second take time, as the robot's do: there looks cost a fifth or more in six of ten "
+            "draws. That it would be this kernel was decided when three boots of it had been seen. "
+            "By the foresight of before looks cost as much with a hundred ticks that take no time, "
+            "and with a third of the operations they helped in most draws.",
         ),
         "robot-handle-hitm": _of(
             tuple(
