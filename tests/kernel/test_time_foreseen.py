@@ -83,3 +83,14 @@ def test_the_page_has_what_the_boots_and_the_simulator_make(
     opens = timed.record("open-creat-unlazy", timed.DRAWN).of("before", 80).values()
     wrong = [each["misled"] / (each["transfers"] + each["fills"]) for each in opens]
     assert f"wait in error at {min(wrong):.2f} to {max(wrong):.2f} of their lines" in page
+
+
+def test_the_page_says_what_many_unforeseen_accesses_go_with() -> None:
+    page = (tree.home() / "docs" / "virtual-time.md").read_text()
+    boots = sorted(timed.record(SLUG, TODAY).regions, key=lambda boot: boot["late"])
+    fewest, most = boots[:3], boots[-1]
+    lost = [100 * (1 - most["per_second"] / boot["per_second"]) for boot in fewest]
+    assert (
+        f"the one with most makes {min(lost):.0f} to {max(lost):.0f} % less than the three with "
+        "fewest."
+    ) in page

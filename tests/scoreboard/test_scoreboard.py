@@ -411,7 +411,7 @@ def test_the_page_marks_what_is_doubtful(entries: tuple[Entry, ...]) -> None:
 def test_what_was_not_drawn_anew_is_named(entries: tuple[Entry, ...], root: Path) -> None:
     """On the page and in the row's reason, as long as it is of what was held of threads before."""
     page = (root / "docs" / "virtual-time.md").read_text()
-    told = re.search(r"Not drawn anew yet are (.*)\.\n", page)
+    told = re.search(r"Not drawn anew yet (?:is|are) (.*)\.\n", page)
     old = {
         figure.id
         for case in register.all()
