@@ -206,7 +206,7 @@ static inline void count_access(unsigned int vcpu, qemu_plugin_meminfo_t info, u
 	ct_access(cache, vcpu, options.shift, address, vaddr, pc, kernel, store);
 	if (crosses)
 		ct_access(cache, vcpu, options.shift, second, next, pc, kernel, store);
-	askers[vcpu].line = address >> options.shift;
+	askers[vcpu].foresight.line = address >> options.shift;
 	if (ct_traced(vcpu))
 		ct_trace(vcpu, address, pc, kind);
 }

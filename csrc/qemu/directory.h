@@ -64,7 +64,7 @@ struct ct_entry {
 	/* By the first vCPU, while it was alone: nobody else writes these. */
 	_Atomic uint32_t own_loads, own_stores;
 	_Atomic uint32_t loads, stores; /* since then, by all */
-	_Atomic(struct ct_when *) when; /* where time is kept: clock.h */
+	_Atomic(struct ct_when *) when; /* where time is kept: when.h */
 };
 _Static_assert(sizeof(struct ct_entry) <= 64, "at most 64 bytes per touched line");
 

@@ -45,7 +45,7 @@
 struct ct_pacer {
 	_Alignas(128) _Atomic uint64_t done; /* instructions in this region */
 	_Atomic bool running;
-	_Atomic bool asks; /* waits for a line, see clock.h: not to be waited for */
+	_Atomic bool asks; /* waits for a line, see arbiter.h: not to be waited for */
 	_Atomic int thread; /* the host's id of it */
 	uint64_t waits, escapes;
 };

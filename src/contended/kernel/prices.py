@@ -62,7 +62,7 @@ _OF_CORES = ("instruction", "rmw_hit", "pause", "core", "ahead")
 _OF_WAYS = ("near", "cross", "far", "fill", "share")
 _OF_MACHINES = ("rmw_hit", "pause", "core", "near", "cross", "far", "fill", "share", "request")
 _NEEDED = ("instruction", "core", "near")  # picoseconds at least: the plugin has no clock without
-_CHOICES = {"take": (0, 1, 2), "grouped": (0, 1)}  # take 2: lines that migrate, see clock.h
+_CHOICES = {"take": (0, 1, 2), "grouped": (0, 1)}  # take 2: lines that migrate, see ways.h
 _PARTS = ("request", "turbo", "clocked")
 
 
