@@ -19,7 +19,7 @@
 
 #define CT_WEIGHT (1ull << 32) /* of a way of one picosecond, in the draw of who is next */
 
-static _Atomic uint64_t ct_due = UINT64_MAX; /* when the next of them can be given */
+static _Atomic uint64_t ct_due = UINT64_MAX; /* when the next line that is wanted can be given */
 static _Atomic unsigned ct_laggard;	  /* whose clock keeps it from being given */
 static uint64_t ct_dice;
 

@@ -10,7 +10,7 @@
  * tell one call from another: see ct_keys. A guess is made of what was there
  * twice in a row, and trusted for as long as it is seldom wrong.
  *
- * Part of coherence.c, whose variables it uses.
+ * Part of coherence.c.
  */
 #pragma once
 

@@ -4,7 +4,7 @@
  *
  * It is told in one argument of the plugin (`time=`), by contended.simulate.machines.
  *
- * Part of coherence.c, whose variables it uses.
+ * Part of coherence.c.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * when.h - since when a line is where, and until when a vCPU is busy.
+ * when.h - since when a line is where, and when a vCPU is idle.
  *
  * What is kept of each line that two vCPUs have touched, who has a copy of it,
  * and what it takes to get it; and of each vCPU what it waits for, and when it

@@ -361,6 +361,7 @@ static struct {
 	pthread_t thread;
 	struct qemu_plugin_tb tb;
 	uint64_t address;
+	_Atomic bool stored;
 } asking[CT_CPUS];
 
 static void *run_store(void *data)
@@ -368,6 +369,7 @@ static void *run_store(void *data)
 	const unsigned vcpu = (unsigned)(uintptr_t)data;
 
 	execute(&asking[vcpu].tb, vcpu, STORE, asking[vcpu].address, 3);
+	atomic_store(&asking[vcpu].stored, true);
 	return NULL;
 }
 
@@ -375,10 +377,14 @@ static int ask(unsigned vcpu, uint64_t pc, uint64_t address)
 {
 	asking[vcpu].tb = translated(pc, STORE, 1);
 	asking[vcpu].address = address;
+	atomic_store(&asking[vcpu].stored, false);
 	if (pthread_create(&asking[vcpu].thread, NULL, run_store, (void *)(uintptr_t)vcpu))
 		return -1;
-	while (!atomic_load(&pacers[vcpu].asks))
+	while (!atomic_load(&pacers[vcpu].asks)) {
+		if (atomic_load(&asking[vcpu].stored)) /* it had not to wait */
+			return -1;
 		sched_yield();
+	}
 	return 0;
 }
 

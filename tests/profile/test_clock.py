@@ -61,15 +61,20 @@ TICK = 0x9000
 def trace(
     fake: Path, where: Path, cpus: int, events: str, *arguments: str, mode: str = "system"
 ) -> str:
-    """Play a trace: what the fake prints. Its report is in the folder."""
-    run = subprocess.run(
-        [str(fake), "trace", str(cpus), mode, f"out={where / 'report.json'}", *arguments],
-        input=events,
-        text=True,
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
+    """Play a trace: what the fake prints. Its report is in the folder.
+
+    Events come from a file: who waits in a pipe for the next one sleeps, and is given up.
+    """
+    (where / "events").write_text(events)
+    with (where / "events").open() as file:
+        run = subprocess.run(
+            [str(fake), "trace", str(cpus), mode, f"out={where / 'report.json'}", *arguments],
+            stdin=file,
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
     assert run.returncode == 0, run.stderr
     return run.stdout
 
@@ -363,6 +368,7 @@ def test_who_finds_a_line_that_another_could_have_had_is_foreseen(
     lines += ["store 0 402 1000 8", *later, *["block 1 700 16"] * 20, "block 3 700 1"]
     lines += ["ask 1 600 1000"]
     lines += [*["block 0 700 16"] * blocks, *["store 0 500 1000 8"] * 2]
+    lines += ["block 0 700 16"] * (200 - blocks)  # nobody waits for CPU 0
     lines += [*["block 3 700 16"] * 2000, "have 1", *["block 1 700 16"] * 2000]
     lines += [*later, "op 0", "store 0 500 1000 8", "op 0"]
     region = play(fake, tmp_path, lines)
@@ -370,6 +376,7 @@ def test_who_finds_a_line_that_another_could_have_had_is_foreseen(
     assert clock is not None
     assert clock.late == late, "the operation is one store"
     assert (clock.misled, clock.transfers) == (0, 3)
+    assert [each.escapes for each in region.cpus] == [0] * 4
     assert clock.done[-1] - clock.done[0] == COSTS["cross"] + 2 * COSTS["instruction"]
 
 

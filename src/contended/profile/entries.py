@@ -202,7 +202,7 @@ class Frame:
         return f"{posixpath.basename(self.file)}:{self.line}" if self.file else "?"
 
 
-_BELOW_ROOT = re.compile(r"(/.*?)/(?:include|arch/\w+)(?:/|$)")
+_BELOW_ROOT = re.compile(r"(?!/usr/)(/.*)/(?:include|arch/\w+)(?:/|$)")
 
 
 class Unit:
