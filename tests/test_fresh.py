@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +64,30 @@ def test_help_names_the_defaults(root: Path) -> None:
     assert done.returncode == 0
     assert "default: make book" in done.stdout
     assert "/home/reader" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("first", "status"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)]
+)
+def test_a_second_signal_does_not_stop_what_removes_the_system(
+    root: Path, first: int, status: int
+) -> None:
+    text = (
+        "import fresh, time\n"
+        "fresh.end_once()\n"
+        "try:\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "finally:\n    print('removes', flush=True)\n    time.sleep(0.5)\n"
+        "    print('removed', flush=True)\n"
+    )
+    command = [sys.executable, "-B", "-c", text]
+    with subprocess.Popen(
+        command, cwd=root / "tools", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as run:
+        assert run.stdout
+        assert run.stdout.readline() == "ready\n"
+        run.send_signal(first)
+        assert run.stdout.readline() == "removes\n"
+        for again in (signal.SIGINT, signal.SIGTERM):
+            run.send_signal(again)
+        assert run.stdout.read() == "removed\n"
+    assert run.returncode == status

@@ -89,11 +89,22 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+def end_once() -> None:
+    """Have SIGINT and SIGTERM end it: the first only, as a second would leave half of it here."""
+
+    def end(number: int, _: object) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(143)
+
+    # A shell has its background jobs ignore Ctrl-C, and what they start inherits that.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+
+
 def main(argv: Sequence[str]) -> int:
     """Make the system, run the command in it, remove it; returns the command's exit status."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # A shell has its background jobs ignore Ctrl-C, and what they start inherits that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    end_once()
     os.umask(0o022)
     try:
         if argv[:1] == ["--inside"]:
