@@ -249,8 +249,12 @@ def our_mounts() -> list[str]:
     return [line for line in lines if " contended " in line or " - tracefs " in line]
 
 
-def eventually(condition: Callable[[], bool], *, seconds: float = 30) -> bool:
-    """Wait for it; a machine that is busy gets its time."""
+PATIENCE_S = 300
+"""Only what hangs takes so long: a machine that is busy gets its time."""
+
+
+def eventually(condition: Callable[[], bool], *, seconds: float = PATIENCE_S) -> bool:
+    """Wait for it. What would come by itself by then needs fewer seconds, or lives longer."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from support import (
     CPUS,
+    PATIENCE_S,
     Cli,
     eventually,
     fifo_allowed,
@@ -432,7 +433,7 @@ def test_interrupted_in_the_middle(cli: Cli, tmp_path: Path, number: signal.Sign
         os.killpg(process.pid, number)  # as a terminal does it
     else:
         process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert not out
     if number == signal.SIGINT:
         assert process.returncode == 130
@@ -449,7 +450,8 @@ def test_interrupted_while_a_model_misbehaves(cli: Cli, number: signal.Signals) 
     process = cli.start("measure", "hostile", "--variants=forks-and-spins", *QUICK, "--sched=other")
     _wait_for_a_run(cli, process, name="lingers")
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert eventually(lambda: not cli.alive()), cli.alive()
 
 
@@ -467,7 +469,7 @@ def test_interrupted_while_compiling(cli: Cli, tmp_path: Path) -> None:
     process = mine.start("measure", "measuring", env={"CC": str(compiler), "TMPDIR": str(scratch)})
     assert eventually(started.exists), process.communicate()
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "interrupted" in one_line(err)
     assert mine.alive() == {}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from labtools import alive
-from support import Cli, eventually, make_home, one_line
+from support import PATIENCE_S, Cli, eventually, make_home, one_line
 
 from contended import cli
 from contended.commands import kernel
@@ -301,17 +301,17 @@ def test_a_run_that_is_interrupted_leaves_no_machine(
     def machine() -> list[int]:
         return [pid for pid, what in lab.alive().items() if what.startswith("qemu")]
 
-    assert eventually(lambda: bool(machine()), seconds=60)
+    assert eventually(lambda: bool(machine()))
     (pid,) = machine()
     process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_S)
     if number == signal.SIGINT:
         assert process.returncode == 130
         assert err.endswith("contended: interrupted, nothing was written\n")
         assert "Traceback" not in err
     else:
         assert process.returncode == -number
-    assert eventually(lambda: not alive(pid), seconds=10)
+    assert eventually(lambda: not alive(pid))
     assert not file.exists()
 
 
@@ -325,9 +325,9 @@ def test_killing_qemu_is_reported_as_a_lost_machine(
     def machine() -> list[int]:
         return [pid for pid, what in lab.alive().items() if what.startswith("qemu")]
 
-    assert eventually(lambda: bool(machine()), seconds=60)
+    assert eventually(lambda: bool(machine()))
     os.kill(machine()[0], signal.SIGKILL)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert out == "ready\n"
     last = err.splitlines()[-1]

@@ -128,7 +128,7 @@ def test_no_process_is_left(batch: Batch) -> None:
                 continue
         return found
 
-    assert eventually(lambda: not left(), seconds=10), left()
+    assert eventually(lambda: not left()), left()
 
 
 def _another_s(pid: int) -> bool:

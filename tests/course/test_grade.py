@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import toylabs
-from support import eventually
+from support import PATIENCE_S, eventually
 
 from contended.course import grade, grades, lab
 from contended.course.grades import Grade, PartGrade
@@ -99,13 +99,13 @@ def test_a_killed_grader_goes_on_where_it_was(toys: Path, tmp_path: Path) -> Non
     command += ["--out", str(out), "--jobs", "1"]
     grader = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        assert eventually(lambda: any(out.glob("grades/*/sums.json")), seconds=90)
-        assert eventually(lambda: bool(_workers(grader.pid)), seconds=60)
+        assert eventually(lambda: any(out.glob("grades/*/sums.json")))
+        assert eventually(lambda: bool(_workers(grader.pid)))
         workers = _workers(grader.pid)
     finally:
         grader.send_signal(signal.SIGKILL)
         grader.wait()
-    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), seconds=20)
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
     done = {file: file.read_text() for file in out.glob("grades/*/sums.json")}
     assert 1 <= len(done) < 3
     found = grade.run(there, out)
@@ -122,13 +122,13 @@ def test_an_interrupted_grader_ends_at_once_and_in_order(toys: Path, tmp_path: P
     grader = subprocess.Popen(
         [*command, "--out", str(there / "out")], stderr=subprocess.PIPE, text=True
     )
-    assert eventually(lambda: bool(_workers(grader.pid)), seconds=60)
+    assert eventually(lambda: bool(_workers(grader.pid)))
     workers = _workers(grader.pid)
     grader.send_signal(signal.SIGINT)
-    _, said = grader.communicate(timeout=40)
+    _, said = grader.communicate(timeout=PATIENCE_S)
     assert grader.returncode == 130
     assert "the grades so far are kept" in said
-    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), seconds=5)
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), seconds=60)
 
 
 def _workers(parent: int) -> list[int]:

@@ -148,7 +148,7 @@ def test_what_left_its_parents_ends_too(how: str) -> None:
             process.stop("enough")
         else:
             process.child.kill()
-    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), seconds=10)
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
     assert not folder.exists()
 
 

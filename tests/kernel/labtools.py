@@ -35,7 +35,7 @@ def machines(parent: int | None = None) -> set[int]:
 
 
 def gone(before: set[int]) -> bool:
-    return eventually(lambda: machines() <= before, seconds=10)
+    return eventually(lambda: machines() <= before)
 
 
 def alive(pid: int) -> bool:

@@ -219,7 +219,7 @@ def test_no_machine_outlives_a_process_that_is_killed(asked: Ask) -> None:
         pid = int(process.stdout.readline())
         assert alive(pid)
         process.kill()
-    assert eventually(lambda: not alive(pid), seconds=10)
+    assert eventually(lambda: not alive(pid))
 
 
 def test_a_console_that_never_stops_is_bounded(asked: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

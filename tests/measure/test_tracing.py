@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import eventually, our_mounts
+from support import PATIENCE_S, eventually, our_mounts
 
 from contended.measure import tracing
 from contended.measure.private import Refused
@@ -73,7 +73,7 @@ def test_all_calls_on_all_cpus_are_added_up_and_nothing_stays(root: Path) -> Non
     assert child.stdout
     assert child.stdout.readline() == "{}\n"
     assert len(instances(root)) == 2
-    said, _ = child.communicate(timeout=30)
+    said, _ = child.communicate(timeout=PATIENCE_S)
     assert json.loads(said) == {"try_to_unlazy": 18, "dput": 18}
     assert instances(root) == []
     (told,) = (json.loads(f.read_text()) for f in root.glob("told-*-dput"))
@@ -100,7 +100,7 @@ def test_it_goes_when_it_is_told_to_and_when_its_parent_dies(root: Path, number:
         assert parent.stdout.readline() == "{}\n"
         (pid,) = {int(name.split("-")[1]) for name in instances(root)}
         os.kill(parent.pid if number == signal.SIGKILL else pid, number)
-        assert eventually(lambda: not instances(root), seconds=20)
+        assert eventually(lambda: not instances(root))
 
 
 def test_what_a_killed_one_left_goes_and_what_another_uses_stays(root: Path) -> None:
@@ -109,13 +109,13 @@ def test_what_a_killed_one_left_goes_and_what_another_uses_stays(root: Path) -> 
     for pid in (dead.pid, os.getpid()):
         (root / "instances" / f"contended-{pid}-x" / "per_cpu").mkdir(parents=True)
     child = helper(root)
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE_S)
     assert instances(root) == [f"contended-{os.getpid()}-x"]
 
 
 def test_a_kernel_that_refuses_says_so_in_a_line(root: Path) -> None:
     child = helper(root, refused="set_ftrace_filter")
-    said, _ = child.communicate(timeout=30)
+    said, _ = child.communicate(timeout=PATIENCE_S)
     assert "calls of try_to_unlazy cannot be counted: the kernel refuses" in said
     assert said.count("\n") == 1
     assert instances(root) == []

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from ctools import C, compile_c
+from support import PATIENCE_S
 
 from contended.kernel.times import measured
 from contended.profile import plugin
@@ -73,7 +74,7 @@ def trace(
             text=True,
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
     assert run.returncode == 0, run.stderr
     return run.stdout
@@ -560,7 +561,7 @@ def test_counts_are_the_same_with_time_and_without(fake: Path, tmp_path: Path) -
     out = tmp_path / "counted.json"
     trace = "\n".join(["begin 0", *lines, "end 0"])
     command = [str(fake), "trace", "4", "system", f"out={out}", "quantum=0"]
-    subprocess.run(command, input=trace, text=True, check=True, timeout=60)
+    subprocess.run(command, input=trace, text=True, check=True, timeout=PATIENCE_S)
     (counted,) = plugin.parse(out.read_bytes()).regions
     assert counted.lines == timed.lines
     assert [c.hitm_stores for c in counted.cpus] == [c.hitm_stores for c in timed.cpus]
@@ -654,7 +655,9 @@ def test_what_is_no_machine_is_refused(
     fake: Path, tmp_path: Path, argument: str, says: str
 ) -> None:
     command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "quantum=10", argument]
-    run = subprocess.run(command, input="", text=True, capture_output=True, check=False, timeout=20)
+    run = subprocess.run(
+        command, input="", text=True, capture_output=True, check=False, timeout=PATIENCE_S
+    )
     assert run.returncode != 0
     assert says in run.stderr
 
@@ -663,7 +666,7 @@ def test_timers_are_late_inside_of_a_region(fake: Path, tmp_path: Path) -> None:
     """By clocks read one inside of the other, so that a host that stops us in between is heard."""
     command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "late=100", machine()]
     naps = "nap 0\nbegin 0\nnap 0\nend 0\nnap 0"
-    run = subprocess.run(command, input=naps, text=True, capture_output=True, timeout=20)
+    run = subprocess.run(command, input=naps, text=True, capture_output=True, timeout=PATIENCE_S)
     before, inside, after = ([int(ns) for ns in line.split()] for line in run.stdout.splitlines())
     assert 20e6 <= before[1] <= before[0]
     assert inside[1] + 1 >= 20e6 / 100
@@ -774,7 +777,12 @@ def test_who_answers_for_the_counter_still_dies_of_its_own_mistakes(
     command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "clock=guest"]
     events = "begin 0\nidle 0\nnap 0\ncrash 0\nend 0"
     run = subprocess.run(
-        [*command, machine()], input=events, text=True, capture_output=True, timeout=20, check=False
+        [*command, machine()],
+        input=events,
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert run.returncode == -signal.SIGSEGV
     assert not (tmp_path / "r").exists()
@@ -804,20 +812,26 @@ def test_a_clock_that_cannot_be_is_refused(
     fake: Path, tmp_path: Path, arguments: list[str], says: str
 ) -> None:
     command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", machine(), *arguments]
-    run = subprocess.run(command, input="", text=True, capture_output=True, check=False, timeout=20)
+    run = subprocess.run(
+        command, input="", text=True, capture_output=True, check=False, timeout=PATIENCE_S
+    )
     assert run.returncode != 0
     assert says in run.stderr
 
 
 def test_a_guests_clock_is_of_a_machine(fake: Path, tmp_path: Path) -> None:
     command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "clock=guest"]
-    run = subprocess.run(command, input="", text=True, capture_output=True, check=False, timeout=20)
+    run = subprocess.run(
+        command, input="", text=True, capture_output=True, check=False, timeout=PATIENCE_S
+    )
     assert run.returncode != 0
     assert "clock=guest needs time=" in run.stderr
 
 
 def test_time_needs_a_window(fake: Path, tmp_path: Path) -> None:
     command = [str(fake), "trace", "1", "system", f"out={tmp_path / 'r'}", "quantum=0", machine()]
-    run = subprocess.run(command, input="", text=True, capture_output=True, check=False, timeout=20)
+    run = subprocess.run(
+        command, input="", text=True, capture_output=True, check=False, timeout=PATIENCE_S
+    )
     assert run.returncode != 0
     assert "time needs a quantum" in run.stderr

@@ -473,7 +473,7 @@ def test_nobody_runs_ahead(fake: Path, tmp_path: Path) -> None:
 
 def test_a_waiter_gives_way_to_an_exclusive_section(fake: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
-    run = execute(fake, "stuck", "2", "300", f"out={out}", "quantum=100", seconds=30)
+    run = execute(fake, "stuck", "2", "300", f"out={out}", "quantum=100")
     assert run.returncode == 0, run.stderr
     (region,) = plugin.load(out).regions
     assert region.cpus[1].escapes > 0
