@@ -83,7 +83,6 @@ def error_of(command: list[str], *arguments: str) -> str:
         (["stat", "ops="], ["ops", "1 to"]),
         (["stat", "ops=x"], ["ops=x", "1 to"]),
         (["stat", "ops=0"], ["ops=0", "1 to"]),
-        (["c2c-validate", "kind=exchanged", "procs=3"], ["procs=3", "even number"]),
         (["stat", "ops=-1"], ["ops=-1"]),
         (["stat", "ops=5x"], ["ops=5x"]),
         (["stat", "ops=99999999999999999999999"], ["1 to"]),
@@ -99,6 +98,13 @@ def error_of(command: list[str], *arguments: str) -> str:
 def test_what_is_wrong_is_said(program: Path, arguments: list[str], words: list[str]) -> None:
     what = error_of([str(program)], *arguments)
     assert all(word in what for word in words)
+
+
+def test_half_a_core_is_refused(alone: list[str]) -> None:
+    """It is seen when the workload begins: without root, in namespaces of its own."""
+    what = error_of(alone, "c2c-validate", "kind=exchanged", "procs=3")
+    assert "procs=3" in what
+    assert "even number" in what
 
 
 def test_nothing_dangerous_outside_of_the_lab(alone: list[str]) -> None:
