@@ -372,7 +372,7 @@ def test_the_terminal_is_the_guest_s(kernel: Kernel, tiny: Path, how: str) -> No
             os.write(ours, b"\x01x")
             asked = True
     try:
-        assert process.wait(30) == 0, seen
+        assert process.wait(PATIENCE_S) == 0, seen
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

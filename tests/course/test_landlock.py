@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import toylabs
 from attacks import ATTACKS, HARMLESS, dedent
-from support import eventually
+from support import PATIENCE_S, eventually
 
 from contended.course import confine, filters, grade, grades, sandbox
 from contended.course.boxes import Limits
@@ -143,7 +143,7 @@ def test_what_left_its_parents_ends_too(how: str) -> None:
         folder = process._folder
         assert folder
         if how == "it ends":
-            assert process.child.wait(10) == 0
+            assert process.child.wait(PATIENCE_S) == 0
         elif how == "it is stopped":
             process.stop("enough")
         else:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 import toy
-from support import eventually
+from support import PATIENCE_S, eventually
 from toy import Toy
 
 from contended import doctor
@@ -378,13 +378,13 @@ def test_an_interrupted_build(kit: Toy, number: int, patched: bool) -> None:
     else:
         kit.source()
     kernels = built(kit)
-    # The toy's compiler now takes a minute.
+    # The toy's compiler now takes longer than anybody waits.
     slow = kit.cache / "kernel" / "slow-namei"
     slow.touch()
     child = run_in_child(kit, patch)
     assert eventually((kit.cache / "kernel" / "sleeping").exists)
     os.kill(child.pid, number)
-    child.wait(30)
+    child.wait(PATIENCE_S)
     assert child.returncode != 0
     assert eventually(lambda: not left_running(kit)), left_running(kit)
     assert built(kit) == kernels, "no half kernel"

@@ -336,7 +336,7 @@ def test_a_kill_leaves_nothing_for_long(
 ) -> None:
     """Neither apt-get nor, after the next try, what it had got."""
     mark = tmp_path / "pid"
-    fake(tmp_path, f"touch got; echo $$ >{mark}; exec sleep 60", monkeypatch)
+    fake(tmp_path, f"touch got; echo $$ >{mark}; exec sleep 6000", monkeypatch)
     code = f"""
         from pathlib import Path
         from contended.kernel import fetch, source

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import CPUS, MODELS, Cli, children, eventually, two_cpus
+from support import CPUS, MODELS, PATIENCE_S, Cli, children, eventually, two_cpus
 
 from contended import tree
 from contended.errors import ContendedError, UsageError
@@ -315,7 +315,7 @@ def test_runs_of_two_processes_never_overlap(
         assert not done.wait(0.5)
         neighbour.stdin.write("\n")
         neighbour.stdin.flush()
-        assert done.wait(30)
+        assert done.wait(PATIENCE_S)
         thread.join()
     finally:
         neighbour.kill()

@@ -202,7 +202,8 @@ def test_a_killed_caller_takes_everything_along() -> None:
         [
             sys.executable,
             "-c",
-            "from contended.measure import today; today.calls(['open-creat'], [1], repeats=1000)",
+            "from contended.measure import today\n"
+            "today.calls(['open-creat'], [1], repeats=1000, slice_ms=1000)",  # an hour, or nearly
         ],
         env={
             **os.environ,
@@ -226,7 +227,8 @@ def test_a_killed_caller_takes_everything_along() -> None:
 
     try:
         # the caller, its child, and the process that the child has forked to make the calls
-        assert eventually(lambda: len(alive()) >= 3)
+        assert eventually(lambda: caller.poll() is not None or len(alive()) >= 3)
+        assert caller.poll() is None
     finally:
         caller.send_signal(signal.SIGKILL)
         caller.wait()

@@ -202,7 +202,8 @@ class Frame:
         return f"{posixpath.basename(self.file)}:{self.line}" if self.file else "?"
 
 
-_BELOW_ROOT = re.compile(r"(?!/usr/)(/.*)/(?:include|arch/\w+)(?:/|$)")
+# Folders that a kernel's source has. What a program includes from /usr/include is no kernel's.
+_BELOW_ROOT = re.compile(r"(?!/usr/include/)(/.*)/(?:include/linux$|arch/x86(?:/|$))")
 
 
 class Unit:
