@@ -284,6 +284,7 @@ void gate_run(const struct gate *g, struct result *result)
 			fail_errno("fork worker %u", i);
 		}
 		if (!pids[i]) {
+			end_with_parent();
 			work(s, i, g, latency ? latency + i * g->ops : NULL);
 			_exit(0);
 		}

@@ -18,6 +18,7 @@ static void list(struct lister *lister, const char *directory, uint64_t most)
 	int fd = open_file(directory, O_RDONLY | O_DIRECTORY);
 	char entries[32768];
 
+	end_with_parent();
 	pin_to(online_cpu(0));
 	for (;;) {
 		long n;

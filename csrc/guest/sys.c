@@ -6,6 +6,7 @@
 
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -168,6 +169,12 @@ void child_failed(const char *who, int status)
 	fail("%s ended with status %d", who, WEXITSTATUS(status));
 }
 
+void end_with_parent(void)
+{
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL))
+		fail_errno("PR_SET_PDEATHSIG");
+}
+
 void in_child(void (*f)(void *arg), void *arg)
 {
 	int status;
@@ -176,6 +183,7 @@ void in_child(void (*f)(void *arg), void *arg)
 	if (pid < 0)
 		fail_errno("fork");
 	if (!pid) {
+		end_with_parent();
 		f(arg);
 		_exit(0);
 	}

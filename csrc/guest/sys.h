@@ -38,6 +38,9 @@ void in_child(void (*f)(void *arg), void *arg);
 /* A child that failed: end as well, saying why unless it has said so. */
 void child_failed(const char *who, int status);
 
+/* For a child that may work for long: it ends with who forked it, however that ends. */
+void end_with_parent(void);
+
 /* The online CPUs, lowest first. */
 unsigned online_cpus(void);
 int online_cpu(unsigned i);

@@ -130,6 +130,7 @@ static void look(unsigned i)
 {
 	struct stat st;
 
+	end_with_parent();
 	pin_to(online_cpu(1 + i % (online_cpus() - 1)));
 	for (;;)
 		(void)!stat(PLACE "/" ROMFS_FILE, &st);

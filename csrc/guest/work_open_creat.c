@@ -73,6 +73,7 @@ static void list(const char *path, unsigned id)
 	static char entries[1 << 20];
 	int fd = open_file(path, O_RDONLY | O_DIRECTORY);
 
+	end_with_parent();
 	pin_to(online_cpu(id));
 	if (sched_setscheduler(0, SCHED_FIFO, &first))
 		fail_errno("SCHED_FIFO");

@@ -181,6 +181,7 @@ static pid_t start_beside(int cpu, void (*what)(void))
 	if (pid < 0)
 		fail_errno("fork");
 	if (!pid) {
+		end_with_parent();
 		if (cpu >= 0)
 			pin_to(cpu);
 		for (;;)

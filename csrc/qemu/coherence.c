@@ -42,7 +42,7 @@
  * that the program forks is not followed.
  *
  * Arguments: out=FILE quantum=N (0: off) line=BYTES region=marks|all
- * watch=ADDRESS+ADDRESS+... time=A+B+... tick=ADDRESS (see clock.h) late=N or
+ * watch=ADDRESS+ADDRESS+... time=A+B+... tick=ADDRESS (see clock.h) late=N
  * clock=guest (see late.h) trace=N (see trace.h)
  */
 #ifndef _GNU_SOURCE
@@ -633,7 +633,7 @@ static int take_machine(const char *value)
 	if (!machine.instruction || !machine.sockets || !machine.cores || !machine.groups ||
 	    !machine.core || !machine.near || !machine.threads || machine.threads > 2 ||
 	    machine.groups > machine.cores || machine.policy >= CT_POLICIES ||
-	    machine.take >= CT_TAKES)
+	    machine.take >= CT_TAKES || machine.smt < CT_PARTS)
 		return refuse("time=%s: no such machine", value);
 	ct_shake();
 	ct_timing = true;
@@ -655,8 +655,9 @@ static int take_argument(const char *argument)
 		strcpy(options.out, value);
 	} else if (!strncmp(argument, "quantum=", 8)) {
 		if (!number(value, 10, &n, &end) || *end || n > CT_QUANTUM_MAX || (n && n < 10))
-			return refuse("quantum=%s: give 0 (off) or 10 to %llu instructions", value,
-				      CT_QUANTUM_MAX);
+			return refuse("quantum=%s: give 0 (off) or 10 to %llu instructions, or "
+				      "picoseconds with time=",
+				      value, CT_QUANTUM_MAX);
 		pace.quantum = n;
 	} else if (!strncmp(argument, "time=", 5)) {
 		return take_machine(value);
@@ -724,7 +725,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 	if (!*options.out)
 		return refuse("out=FILE is missing");
 	if (!options.late)
-		options.late = options.guest ? CT_LATE_BOOT : 1;
+		options.late = 1;
 	if (ct_timing && !pace.quantum)
 		return refuse("time needs a quantum: picoseconds that a vCPU may be ahead");
 	if (options.guest && !ct_timing)

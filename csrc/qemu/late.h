@@ -39,7 +39,6 @@
 #include <unistd.h>
 
 #define CT_LATE_MAX 1000000ull
-#define CT_LATE_BOOT 10
 
 static struct {
 	pthread_mutex_t lock;

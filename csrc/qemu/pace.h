@@ -7,7 +7,8 @@
  * and goes with the host's load. So time is cut into windows of Q guest
  * instructions: a vCPU that has executed its Q waits until every running one
  * has, and then all begin the next window. At no time is one further than Q
- * instructions (and the block it is in) ahead of the slowest running one.
+ * instructions (and the block it is in) ahead of the slowest running one. Where
+ * a machine's time is kept (clock.h), Q is picoseconds of it.
  *
  * A vCPU that halts leaves, and so does a thread in a system call; whoever
  * executes a block is in again, at the start of the current window. When a
@@ -43,7 +44,7 @@
 #define CT_LOOKS_MAX 500 /* then it goes on, whatever the others do */
 
 struct ct_pacer {
-	_Alignas(128) _Atomic uint64_t done; /* instructions in this region */
+	_Alignas(128) _Atomic uint64_t done; /* instructions, or picoseconds, in this region */
 	_Atomic bool running;
 	_Atomic bool asks; /* waits for a line, see arbiter.h: not to be waited for */
 	_Atomic int thread; /* the host's id of it */

@@ -2,7 +2,7 @@
 /*
  * ways.h - the machine of virtual time: what things take on it, and how its CPUs lie.
  *
- * It is told in one argument of the plugin (`time=`), by contended.simulate.machines.
+ * It is told in one argument of the plugin (`time=`), by contended.kernel.prices.
  *
  * Part of coherence.c.
  */
@@ -28,8 +28,7 @@ enum ct_take {
 
 /* What things take, in picoseconds, and how CPUs lie. */
 struct ct_machine {
-	uint64_t instruction; /* 0: no time is kept */
-	uint64_t rmw, pause;
+	uint64_t instruction, rmw, pause;
 	uint64_t core, near, cross, far, fill; /* a line's ways, see contended.simulate.caches */
 	uint64_t share;	  /* how long one more reader keeps a shared line */
 	uint64_t request; /* thousandths of a way: how long a line's holder may go on using it */
@@ -37,7 +36,8 @@ struct ct_machine {
 	uint64_t take;	  /* of enum ct_take */
 	uint64_t ahead;	  /* how long before its instruction a load may begin */
 	uint64_t smt;	  /* thousandths: an instruction's cost while the core's other thread runs */
-	uint64_t sockets, cores, groups, threads, first;
+	uint64_t sockets, cores, groups, threads;
+	uint64_t first; /* this vCPU is the machine's first: who is before it has its ways */
 	uint64_t seed;
 };
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import eventually
 
 from contended import cc, tree
 from contended.kernel import boot as boots
@@ -179,6 +180,28 @@ def test_who_computes_beside_umounts_does(alone: list[str]) -> None:
     status, lines = run(alone, "umount", "ops=300", "rounds=1", "loops=1")
     assert status == 0
     assert lines[0]["counts"]["beside_ms"] > 0
+
+
+def test_whoever_works_ends_with_who_began_it(alone: list[str], program: Path) -> None:
+    """A process of its own for the workload, one who umounts, and one who computes beside."""
+
+    def working() -> int:
+        return sum(_runs(process, program) for process in Path("/proc").iterdir())
+
+    command = [*alone, "umount", "ops=50000", "rounds=1", "loops=1"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as began:
+        try:
+            assert eventually(lambda: working() == 4)
+        finally:
+            began.kill()
+    assert eventually(lambda: working() == 0)
+
+
+def _runs(process: Path, program: Path) -> bool:
+    try:
+        return (process / "exe").samefile(program)
+    except OSError:  # it has ended, or is the kernel's
+        return False
 
 
 @pytest.mark.parametrize("name", ["mounts", "unmounts"])

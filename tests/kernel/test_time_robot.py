@@ -283,6 +283,14 @@ def test_the_page_says_what_ticks_and_length_do_to_looks(page: str) -> None:
     assert f"They do in {costly}, and are worth {ends}; draw by draw" in said
     assert f"worth more than after sixty in {more} of 10." in said
     assert sum(each > 1 for each in made) == 6
+    later = worth(long)
+    lets = [boot["costs"]["request"] for boot in brief[0].values()]
+    quick = [n for n, part in enumerate(lets) if part < 0.165]
+    slow = [n for n in range(len(lets)) if n not in quick]
+    assert (len(quick), {made[n] > 1 for n in slow}) == (5, {True})
+    assert sum(later[n] < 1 for n in slow) == 3
+    (one,) = [n for n in quick if made[n] > 1]
+    assert (round(made[one], 1), round(later[one], 1)) == (1.5, 1.0)
     lost = [100 * boot["ticks"] for kept in brief for boot in kept.values()]
     assert f"these boots {min(lost):.1f} to {max(lost):.1f} % were ticks." in said
     assert not any(times.doubtful(boot) for kept in brief for boot in kept.values())

@@ -121,7 +121,7 @@ def on_tmpfs(call: str, name: str, n: int) -> float:
 
 def close(name: str, middle: float) -> bool:
     """Within a quarter; what the pause leaves of a rate within a factor of 1.5."""
-    return near(middle, 1) if "/" in name else within_a_quarter(middle, (1.0, 1.0))
+    return near(middle, 1) if "/" in name else within_a_quarter([middle], (1.0, 1.0))
 
 
 def by_draws() -> Iterator[tuple[str, str]]:

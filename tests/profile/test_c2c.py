@@ -57,15 +57,20 @@ def test_before_and_after_are_shown_unless_others_are_asked_for() -> None:
 
 
 def test_the_run_is_the_first_that_can_be_profiled() -> None:
-    counted, plain = (
+    counted, plain, bare, single = (
         GuestRun("count", "open-creat", {}, icount=True, vcpus=1),
         GuestRun("plain", "stat", {}),
+        GuestRun("bare", "stat", {}, config="hz-250"),
+        GuestRun("single", "stat", {}, config="up", vcpus=1),
     )
-    some = case("before", runs=[counted, plain])
+    some = case("before", runs=[counted, plain, bare, single])
     assert c2c.choose_run(some) is plain
     assert c2c.choose_run(some, "count") is counted
     with pytest.raises(UsageError, match="no run 'new'; there are: count, plain"):
         c2c.choose_run(some, "new")
+    for name in ("bare", "single"):
+        with pytest.raises(UsageError, match="have no debug information: name another run"):
+            c2c.choose_run(some, name)
     with pytest.raises(UsageError, match="no run that can be profiled"):
         c2c.choose_run(case("before", runs=[counted]))
 

@@ -676,7 +676,7 @@ def test_timers_are_late_inside_of_a_region(fake: Path, tmp_path: Path) -> None:
 
 def guest(fake: Path, where: Path, cpus: int, events: str, *arguments: str) -> list[list[int]]:
     """What a guest in its own time prints: a line for each nap and each poll."""
-    own = ("clock=guest", "quantum=1000000000", machine())
+    own = ("clock=guest", "late=10", "quantum=1000000000", machine())
     printed = trace(fake, where, cpus, events, *own, *arguments)
     return [[int(number) for number in line.split()] for line in printed.splitlines()]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contended.simulate.draws import latin
-from contended.simulate.verdict import NARROW, Kind, Range, Verdict, between, gap, judge, told
+from contended.simulate.verdict import NARROW, Kind, Range, Verdict, between, gap, judge, near, told
 from contended.stats import percentiles
 
 PUBLISHED = (50.0, 55.0)
@@ -172,3 +172,21 @@ def test_percentiles_lie_between_the_nearest_values() -> None:
     assert percentiles([0, 10]) == pytest.approx((0.5, 9.5))
     low, high = percentiles([1.0] * 39 + [100.0])
     assert (low, high) == (1.0, 1.0), "one draw of forty is no end"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1.24], True),
+        ([1.26], False),
+        ([0.5, 1.2, 9.0], True),
+        ([0.5, 1.3, 9.0], False),
+        ([0.9, 1.1], True),
+        # 1 is in the middle, and no draw is near it
+        ([0.6, 0.7, 1.3, 1.4], False),
+        ([1.0, 1.3], False),
+    ],
+)
+def test_a_middle_is_near_where_there_are_values(values: list[float], said: bool) -> None:
+    assert near(values, (1.0, 1.0)) == said
+    assert near([100 * (each - 1) for each in values], (0.0, 0.0), "%") == said

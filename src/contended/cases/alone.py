@@ -77,7 +77,7 @@ def read(
     for region in regions:
         found = _CHANGE.fullmatch(region["label"])
         label, change = (found["label"] or "", found["change"]) if found else (region["label"], "")
-        if change.partition("=")[0] not in _unseen(region["machine"], region["cpus"]):
+        if change.partition("=")[0] not in unseen(region["machine"], region["cpus"]):
             by.setdefault(change, []).append({**region, "label": label})
     values = {change: list(value(same)) for change, same in by.items()}
     middles = {change: stats.median(seeds) for change, seeds in values.items() if seeds}
@@ -86,7 +86,8 @@ def read(
 
 
 @cache
-def _unseen(machine: str, cpus: int) -> set[str]:
+def unseen(machine: str, cpus: int) -> set[str]:
+    """The costs that so many CPUs of a machine of that name cannot tell."""
     return prices.unseen(machines.get(machine), cpus)
 
 

@@ -38,6 +38,7 @@ class Reading:
     of: str  #: the published value to compare it with; "" if it shows the mechanism only
     source: str  #: the file that it was read from, below the tree's root
     live: bool  #: whether it was measured when the book was built, not on another occasion
+    given: bool = False  #: whether it is what was put in, which agrees with itself
 
 
 @dataclass
@@ -56,7 +57,7 @@ class Runs:
             raise ContendedError(
                 f"the scoreboard's probe {probe.what!r} of {self.slug} finds no number: {error!r}"
             ) from error
-        return Reading(probe.what, value, text, probe.of, source, live)
+        return Reading(probe.what, value, text, probe.of, source, live, probe.given)
 
     def run(self, label: str) -> tuple[Measurement, str, bool]:
         """A measurement, where it was found, and whether this build made it."""
@@ -90,6 +91,7 @@ class RunProbe:
     what: str
     read: Read
     of: str = ""
+    given: bool = False
 
 
 def _measured(

@@ -34,9 +34,10 @@ _SAID = {
     "between: 1.16 times it if each load does, 0.81 times if none.",
     48: " If a socket sends all its requests for a line at once, lines cross so often that all but "
     "open without the pause is too slow; if it sends one at a time, most is too fast. Which it is "
-    "is not known, and drawn; chapter 4's seconds fit the former.",
+    "is not known, and drawn; chapter 4's seconds are nearer to the former.",
     96: " Whether a socket sends one request for a line at a time is drawn as with 48. If it does, "
-    "what has a pause is too fast; if it does not, fstat without one is too slow.",
+    "all but fstat without a pause is too fast, mostly by about twice; if it does not, what has a "
+    "pause is too fast by little, and fstat without one too slow.",
 }
 """Of some sizes: what is known of the misses; docs/published-table.md says how, and
 docs/experiments.md."""

@@ -322,12 +322,19 @@ def load(slug: str, probes: Sequence[Time]) -> dict[str, Timing]:
 
 
 def _draws(probe: Time, used: Sequence[Region]) -> tuple[tuple[Mapping[str, float], float], ...]:
+    """A value and the costs that it can depend on, of each seed."""
     seeds: dict[int, list[Region]] = {}
     for region in used:
         seeds.setdefault(region["seed"], []).append(region)
     drawn = [here for here in seeds.values() if here[0].get("costs")]
-    found = [(here[0]["costs"], probe.read(Record(tuple(here)))) for here in drawn]
+    found = [(_told(here), probe.read(Record(tuple(here)))) for here in drawn]
     return tuple((costs, values[0]) for costs, values in found if len(values) == 1)
+
+
+def _told(regions: Sequence[Region]) -> dict[str, float]:
+    """A boot's costs without those that none of its CPUs can tell."""
+    untold = set.intersection(*(alone.unseen(each["machine"], each["cpus"]) for each in regions))
+    return {name: cost for name, cost in regions[0]["costs"].items() if name not in untold}
 
 
 def _alone(slug: str, probe: Time) -> Alone | None:

@@ -13,10 +13,11 @@ import platform
 import signal
 import sys
 import termios
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from contended import child, records
 from contended.errors import ContendedError, UsageError
@@ -33,6 +34,9 @@ NO_TIMERS = "Could not switch to high resolution mode"
 _HELP = (
     "/ct list names the lab's workloads, /ct NAME runs one; poweroff or Ctrl-A X ends the machine"
 )
+
+
+T = TypeVar("T")
 
 
 class NoKvm(ContendedError):
@@ -62,16 +66,26 @@ class GuestReport:
 
 
 def boot(boot: Boot) -> GuestReport:
-    """Run to the guest's last line; raises what `VirtualMachine.lines` does.
+    """Run to the guest's last line; raises what `VirtualMachine.lines` and `with_timers` do."""
+
+    def once(boot: Boot) -> tuple[GuestReport, str]:
+        seen = _once(boot)
+        return seen, seen.console
+
+    return with_timers(boot, once)
+
+
+def with_timers(boot: Boot, once: Callable[[Boot], tuple[T, str]]) -> T:
+    """What `once` makes of a boot, which it returns with what the kernel printed.
 
     A guest measures its timers against each other. On a busy host that may fail, and it goes on
     with ticks alone, which come to all its CPUs: one that keeps its own time is booted again then,
     each time at half the speed, and ContendedError says so if that is of no use.
     """
     for again in range(TRIES):
-        seen = _once(replace(boot, late=boot.late << again))
-        if not boot.guest_clock or NO_TIMERS not in seen.console:
-            return seen
+        found, console = once(replace(boot, late=boot.late << again))
+        if not boot.guest_clock or NO_TIMERS not in console:
+            return found
     raise ContendedError(
         f"the guest cannot measure its timers, {TRIES} boots in a row: the host has too much else "
         "to do; try again when it has less"

@@ -15,7 +15,7 @@ from typing import Any
 
 from contended import child
 from contended.errors import UsageError
-from contended.kernel import build, qemu, source, store, variants, vm
+from contended.kernel import boot, build, qemu, source, store, variants, vm
 from contended.kernel.make import Progress
 from contended.kernel.source import KernelSource
 from contended.kernel.variants import GuestRun, KernelCase, Variant
@@ -157,28 +157,35 @@ def profile_kernel(
             line=plugin.LINE,
             workload=" ".join([run.workload, *(f"{k}={v}" for k, v in run.args.items())]),
         )
-        results: list[dict[str, Any]] = []
-        found: list[tuple[plugin.Region, Profile]] | None = None
-        with vm.VirtualMachine(description) as machine:
-            for line in machine.lines():
-                if line["type"] == "hello":
-                    assemble.check_build(image.build_id, str(line.get("build_id", "")))
-                elif line["type"] == "error":
-                    raise vm.GuestError(f"the guest says: {line.get('what', '?')}", machine.console)
-                elif line["type"] == "result":
-                    results.append(line)
-                elif line["type"] == "hold":
-                    resolver = Resolver(
-                        image, Monitor(machine.qmp), description.vcpus, kernel.version
-                    )
-                    resolver.check()
-                    found = name_regions(
-                        out, results, image, resolver, variant.name, provenance, watched, lines
-                    )
-                    machine.send(b"\n")
-    if found is None:
-        raise NoRegion(f"{variant.name}: the guest ended before it could be looked at: no table")
-    return found
+
+        def once(description: qemu.Boot) -> tuple[list[tuple[plugin.Region, Profile]], str]:
+            results: list[dict[str, Any]] = []
+            found: list[tuple[plugin.Region, Profile]] | None = None
+            with vm.VirtualMachine(description) as machine:
+                for line in machine.lines():
+                    if line["type"] == "hello":
+                        assemble.check_build(image.build_id, str(line.get("build_id", "")))
+                    elif line["type"] == "error":
+                        what = line.get("what", "?")
+                        raise vm.GuestError(f"the guest says: {what}", machine.console)
+                    elif line["type"] == "result":
+                        results.append(line)
+                    elif line["type"] == "hold":
+                        resolver = Resolver(
+                            image, Monitor(machine.qmp), description.vcpus, kernel.version
+                        )
+                        resolver.check()
+                        found = name_regions(
+                            out, results, image, resolver, variant.name, provenance, watched, lines
+                        )
+                        machine.send(b"\n")
+            if found is None:
+                raise NoRegion(
+                    f"{variant.name}: the guest ended before it could be looked at: no table"
+                )
+            return found, machine.console
+
+        return boot.with_timers(description, once)
 
 
 def preloaded(library: Path, *, needed: bool) -> Path | None:
@@ -262,9 +269,18 @@ def choose_variants(case: KernelCase, wanted: Sequence[str] | None) -> list[Vari
 
 
 def choose_run(case: KernelCase, name: str | None = None) -> GuestRun:
-    """The run of that name, or the first to be profiled, or the first that can be."""
+    """The run of that name, or the first to be profiled, or the first that can be.
+
+    Raises UsageError for one whose kernels do not say where their structs lie.
+    """
     if name is not None:
-        return case.pick_runs([name])[0]
+        run = case.pick_runs([name])[0]
+        if run.config not in variants.WITH_DWARF:
+            raise UsageError(
+                f"{case.slug}'s run {name!r} is of kernels of config {run.config!r}, which have no "
+                "debug information: name another run"
+            )
+        return run
     runs = [run for run in case.runs.values() if not run.icount]
     if not runs:
         raise UsageError(f"{case.slug} has no run that can be profiled")

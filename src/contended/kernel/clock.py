@@ -77,8 +77,8 @@ def time(
     for window_ns in windows:
         if not 1 <= window_ns <= 100_000:
             raise UsageError(f"a window of {window_ns:g} ns: give 1 to 100000")
-    if instruction and not 0 < instruction[0] <= instruction[1] <= 10:
-        raise UsageError("--instruction: give one nanosecond figure, or two, from 0 to 10")
+    if instruction and not prices.LEAST["instruction"] <= instruction[0] <= instruction[1] <= 10:
+        raise UsageError("--instruction: give one nanosecond figure, or two, from 0.001 to 10")
     if ahead is not None and not 0 <= ahead <= 1000:
         raise UsageError(f"--ahead {ahead:g}: give 0 to 1000 nanoseconds")
     how = c2c.choose_run(case, run)
@@ -86,13 +86,23 @@ def time(
         check_range("--cpus", n, 1, min(box.cpus, how.of_many().workers))
     how = replace(how, args={**how.args, **(changed or {})}, watch=(), calls=())
     procs = str(how.args.get("procs", ""))
-    if kept == "region" and procs.isdecimal() and int(procs) > min(cpus):
-        raise UsageError(
-            f"{procs} processes on {min(cpus)} CPUs: who waits for a CPU sleeps, so give "
-            "--clock guest"
-        )
+    if kept == "region" and procs.isdecimal():
+        if int(procs) > min(cpus):
+            raise UsageError(
+                f"{procs} processes on {min(cpus)} CPUs: who waits for a CPU sleeps, so give "
+                "--clock guest"
+            )
+        if int(procs) < max(cpus):
+            raise UsageError(
+                f"{procs} processes on {max(cpus)} CPUs: each CPU has one here, so give "
+                f"--cpus {procs}"
+            )
     instruction = instruction or prices.instruction(how.config)
     told = {} if ahead is None else {"ahead": ahead}
+    if policy != "chance":
+        if any(name == "grouped" for name, _ in costs):
+            raise UsageError(f"--cost grouped says who is next, and so does --policy {policy}")
+        told["grouped"] = float(policy == "grouped")
     one = {"instruction": sum(instruction) / 2} if instruction else {}
     if drawn and (costs or each_cost):
         raise UsageError(
@@ -102,6 +112,8 @@ def time(
     priced = {}
     for n in sorted(set(cpus)):
         halves = prices.halves(box, prices.costs(box, told | one), n) if each_cost else []
+        if policy != "chance":
+            halves = [(name, value) for name, value in halves if name != "grouped"]
         priced[n] = [
             (_label(change), seed, price)
             for change in prices.apart(box, [*costs, *halves], told | one)
@@ -200,4 +212,11 @@ def _timed(
         "clock": kept,
         "policy": policy,
     }
-    return [measured(*each, costs=price, **place) for each in seen]
+    found = [measured(*each, costs=price, **place) for each in seen]
+    for each in found:
+        if kept == "region" and len(each.rates) != cpus:
+            raise UsageError(
+                f"{len(each.rates)} of {cpus} CPUs did two operations or more: give as many --cpus "
+                "as the workload has processes, or more operations (--set ops=N)"
+            )
+    return found

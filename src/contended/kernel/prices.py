@@ -61,7 +61,8 @@ _OWN = {
 _OF_CORES = ("instruction", "rmw_hit", "pause", "core", "ahead")
 _OF_WAYS = ("near", "cross", "far", "fill", "share")
 _OF_MACHINES = ("rmw_hit", "pause", "core", "near", "cross", "far", "fill", "share", "request")
-_NEEDED = ("instruction", "core", "near")  # picoseconds at least: the plugin has no clock without
+#: What the plugin takes: its time is in picoseconds, and a thread beside another is no faster.
+LEAST = {"instruction": 0.001, "core": 0.001, "near": 0.001, "smt": 1}
 _CHOICES = {"take": (0, 1, 2), "grouped": (0, 1)}  # take 2: lines that migrate, see ways.h
 _PARTS = ("request", "turbo", "clocked")
 
@@ -91,7 +92,7 @@ def apart(
     stated = costs(box, at)
     for name, value in changes:
         pick(stated, name, "--cost: no cost")
-        least, most = 0.001 if name in _NEEDED else 0, 1 if name in _PARTS else 10_000
+        least, most = LEAST.get(name, 0), 1 if name in _PARTS else 10_000
         if name in _CHOICES:
             if value not in _CHOICES[name]:
                 *some, last = map(str, _CHOICES[name])

@@ -55,7 +55,7 @@ class Timed:
     seed: int
     window_ns: float
     clock: Clock
-    policy: Policy = "chance"  # who is next for a line
+    policy: Policy = "chance"  # who is next for a line, as asked; see `grouped` of the costs
     costs: Mapping[str, float]  # nanoseconds, but parts and choices, and times for `smt`
     ops: int
     rates: tuple[float, ...]  # operations a second of each worker, while all of them work
@@ -177,7 +177,7 @@ class Times:
         found = []
         for (variant, label, cpus), rates in by.items():
             least, most = min(rates, key=rates.__getitem__), max(rates, key=rates.__getitem__)
-            if (apart := rates[most] / rates[least]) > AGREE:
+            if rates[least] and (apart := rates[most] / rates[least]) > AGREE:
                 found.append(
                     f"{' '.join(filter(None, (variant, label)))} by {cpus} depends on the window: "
                     f"{apart:.2f} times as much with {most:g} ns as with {least:g}"

@@ -30,7 +30,6 @@ Mode = Literal["system", "user"]
 
 #: Versions of QEMU's plugin interface that csrc/qemu/plugin_api.h knows.
 KNOWN_APIS = range(1, 7)
-MAX_VCPUS = 256
 #: Instructions that one vCPU may be ahead of the others, where nothing else is asked for.
 QUANTUM = 2000
 LINE = 64
@@ -124,8 +123,9 @@ def option(
 ) -> str:
     """The value of QEMU's `-plugin` option, for a report that goes to `out`.
 
-    A vCPU may be `quantum` instructions ahead of the slowest, 10 to 10^9, or 0: any number; `watch`
-    has the addresses of instructions whose executions are counted. Else it is a UsageError.
+    A vCPU may be `quantum` instructions, or with `time` picoseconds, ahead of the slowest, 10 to
+    10^9, or 0: any number; `watch` has the addresses of instructions whose executions are counted.
+    Else it is a UsageError.
 
     With a machine's `time`, `tick` is where the timer's interrupt is entered, and timers are `late`
     times slower (of a QEMU that loaded the library first: `csrc/qemu/late.h`), or with `guest` the
@@ -133,7 +133,7 @@ def option(
     by step, `trace`.
     """
     if quantum and not 10 <= quantum <= 10**9:
-        raise UsageError(f"a quantum of {quantum} instructions: give 10 to 1000000000, or 0 (off)")
+        raise UsageError(f"a quantum of {quantum}: give 10 to 1000000000, or 0 (off)")
     if len(watch) > MAX_WATCHES:
         raise UsageError(f"{len(watch)} watched addresses: at most {MAX_WATCHES}")
     parts = [_escape(library), f"out={_escape(out)}", f"quantum={quantum}", f"line={LINE}"]
@@ -334,7 +334,7 @@ class PluginReport:
     mode: Mode
     vcpus: Count  # or the most threads that there were at a time
     line: Count  # bytes
-    quantum: Count  # instructions that a vCPU may be ahead; 0: any number
+    quantum: Count  # instructions, or picoseconds, that a vCPU may be ahead; 0: any number
     regions: tuple[Region, ...]  # in the order in which they ended
 
 

@@ -58,6 +58,7 @@ class Said:
     verdict: Verdict
     gap: float  # the factor by which it differs, else 1
     doubtful: int = 0  # of the regions that were read, those that are marked
+    close: bool = False  # whether its middle is near, see `verdict.near`
 
     @property
     def ends(self) -> str:
@@ -173,8 +174,8 @@ def close(entries: tuple[Entry, ...]) -> tuple[int, int]:
     """Of the same rows: how many of our middles, and of the guess's, are near the published."""
     guesses = _guessed(entries)
     return (
-        sum(near(ours.middle, row.published, row.unit) for row, ours, _ in guesses),
-        sum(near(guess.middle, row.published, row.unit) for row, _, guess in guesses),
+        sum(ours.close for _, ours, _ in guesses),
+        sum(guess.close for _, _, guess in guesses),
     )
 
 
@@ -189,7 +190,9 @@ def summary(entries: tuple[Entry, ...]) -> str:
     count = tally(entries)
     rows, ours, naive = skill(entries)
     middles, guessed = close(entries)
-    apart = sum(row.between and row.verdict == "held" for entry in entries for row in entry.rows)
+    held = [row for entry in entries for row in entry.rows if row.verdict == "held"]
+    apart = sum(row.between for row in held)
+    doubtful = sum(row.timed is not None and row.timed.doubtful > 0 for row in held)
     return (
         f"Of {sum(count.values())} published numbers and ratios, {count['held']} held and "
         f"{count['differs']} differ; {count['consistent']} are consistent with a prediction so "
@@ -198,7 +201,8 @@ def summary(entries: tuple[Entry, ...]) -> str:
         f"shown here. Of the {rows} that a naive guess can be made of, held: ours {ours}, the "
         f"guess {naive}; within a quarter, by the middle of what is predicted: ours {middles}, the "
         f"guess {guessed}. {apart} of those that held lie between two groups of draws: something "
-        f"is not known, is drawn one way or the other, and neither fits. What a mark says: {DOUBT}."
+        f"is not known, is drawn one way or the other, and neither fits. {doubtful} are of boots "
+        f"of which some are doubtful. What a mark says: {DOUBT}."
     )
 
 
@@ -242,21 +246,18 @@ def _row(
     figure: Published, kept: Predicted, readings: tuple[Reading, ...], timing: Timing | None
 ) -> Row:
     same = [reading for reading in readings if reading.of == kept.name]
-    kind: Kind = "contradicted" if kept.kind == "contradicted" else "counted"
-    said: list[Verdict] = [
-        judge((each.value, each.value), kept.published, kept.unit, kind) for each in same
-    ]
+    said = [_judged(each, kept) for each in same]
     sides: dict[str, Said | None] = dict.fromkeys(("timed", "simulated", "naive"))
     if kept.simulated is not None and kept.range is not None:
-        sides["simulated"] = _said(kept.simulated, kept.range, kept)
+        sides["simulated"] = _said([kept.simulated], kept.range, kept)
         if kept.guess is not None and kept.naive is not None:
-            sides["naive"] = _said(kept.guess, kept.naive, kept)
+            sides["naive"] = _said([kept.guess], kept.naive, kept)
     if timing is not None:
         ends = stats.percentiles(timing.values)
-        sides["timed"] = _said(stats.median(timing.values), ends, kept, timing)
+        sides["timed"] = _said(timing.values, ends, kept, timing)
         if timing.guesses and sides["naive"] is None:
             guess = stats.percentiles(timing.guesses)
-            sides["naive"] = _said(stats.median(timing.guesses), guess, kept)
+            sides["naive"] = _said(timing.guesses, guess, kept)
     verdict = kept.verdict
     if said:
         if kept.kind == "counted" and kept.simulated is not None:
@@ -273,16 +274,26 @@ def _row(
         compared=tuple(reading.what for reading in same),
         verdict=verdict,
         between=timing is not None and between(timing.values, kept.published),
-        why=_why(figure, kept, same, said.count("counted"), timing, sides),
+        why=_why(figure, kept, same, timing, sides),
     )
 
 
-def _said(middle: float, ends: Range, kept: Predicted, timing: Timing | None = None) -> Said:
+def _judged(reading: Reading, kept: Predicted) -> Verdict:
+    kind: Kind = "contradicted" if kept.kind == "contradicted" else "counted"
+    said = judge((reading.value, reading.value), kept.published, kept.unit, kind)
+    return "consistent" if reading.given and said == "counted" else said
+
+
+def _said(
+    values: Sequence[float], ends: Range, kept: Predicted, timing: Timing | None = None
+) -> Said:
     kind: Kind = "predicted" if kept.kind == "counted" else kept.kind
     boots = DRAWS if timing is None else timing.seeds  # a simulation has more
     verdict = judge(ends, kept.published, kept.unit, kind, boots)
     factor = gap(ends, kept.published, kept.unit)
-    return Said(middle, *ends, verdict, factor, timing.doubtful if timing else 0)
+    doubtful = timing.doubtful if timing else 0
+    close = near(values, kept.published, kept.unit)
+    return Said(stats.median(values), *ends, verdict, factor, doubtful, close)
 
 
 def _published(figure: Published, kept: Predicted) -> str:
@@ -306,7 +317,6 @@ def _why(
     figure: Published,
     kept: Predicted,
     same: list[Reading],
-    agree: int,
     timing: Timing | None,
     sides: dict[str, Said | None],
 ) -> str:
@@ -327,8 +337,10 @@ def _why(
         if not held and (costs := timing.depends()) is not None:
             on = ", ".join(map(str, costs)) or "none of the costs more than chance has it"
             parts.append(f"By rank over the draws it depends on {on}.")
-        if timing.alone is not None and sides["timed"] and sides["timed"].verdict == "differs":
-            parts.append(timing.alone.said(kept.published, lambda v: shown(v, kept.unit)))
+        differs = sides["timed"] is not None and sides["timed"].verdict == "differs"
+        # What boots by older rules lack may be what those by today's have too much of.
+        if differs and (one := timing.alone) and (timing.outdated or not one.outdated):
+            parts.append(one.said(kept.published, lambda v: shown(v, kept.unit)))
     if kept.range is not None:
         place = _many(kept.cpus, "CPU") + (f" on {kept.machine}" if kept.machine else "")
         why = f"over the ranges of the parameters: {kept.why}"
@@ -337,10 +349,12 @@ def _why(
         parts.append(f"{kept.why[0].upper()}{kept.why[1:]}.")
     if same:
         read = "; ".join(f"{reading.what}, {reading.text}" for reading in same)
+        agree = sum(_judged(each, kept) in ("counted", "consistent") for each in same)
         many = f"{agree} of {len(same)} agree"
         if len(same) == 1:
             many = "agrees" if agree else "does not agree"
-        parts.append(f"The same quantity was counted here ({read}): {many}.")
+        what = "number was put in" if same[0].given else "same quantity was counted"
+        parts.append(f"The {what} here ({read}): {many}.")
     if guess := sides["naive"]:
         judged = told(guess.verdict, guess.gap)
         parts.append(f"A naive guess, {_ends(guess, kept.unit)}: {judged}.")

@@ -2,8 +2,8 @@
 """Machines to simulate: how their CPUs lie, what a cache line costs between them, and who says so.
 
 Each parameter carries its source: "measured" on this machine, "cited", or "assumed", which always
-comes with a range, and `predict` runs that range through. No parameter was fitted to a number that
-a simulation is compared with.
+comes with a range, and `predict` runs that range through. But for what docs/simulators.md names,
+none was fitted to a number that a simulation is compared with.
 """
 
 from __future__ import annotations

@@ -72,12 +72,15 @@ def gap(ours: Range, published: Range, unit: str = "") -> float:
     return least / high if high > 0 else float("inf")
 
 
-def near(middle: float, published: Range, unit: str = "") -> bool:
-    """Whether a prediction's middle is within a quarter of what was published.
+def near(values: Sequence[float], published: Range, unit: str = "") -> bool:
+    """Whether the middle of what came out is within a quarter of what was published.
 
-    A verdict is on a range, so a wide one is held more easily; a middle has no width.
+    A verdict is on a range, so a wide one is held more easily; a middle has no width. Of an even
+    number of values both in the middle have to be: between two groups there is no value.
     """
-    return gap((middle, middle), published, unit) <= NEAR
+    ordered, n = sorted(values), len(values)
+    both = (ordered[(n - 1) // 2], ordered[n // 2])
+    return all(gap((value, value), published, unit) <= NEAR for value in both)
 
 
 def between(values: Sequence[float], published: Range) -> bool:

@@ -3,7 +3,8 @@
 
 A `Scenario` is a program that does to shared lines what an operation of the kernel does, in the
 order of the kernel's code; everything else that the operation does is private work of a length that
-was measured with one thread. Nothing is fitted to a published number.
+was measured with one thread. Nothing is fitted to a published number, but what docs/simulators.md
+names.
 """
 
 from __future__ import annotations
