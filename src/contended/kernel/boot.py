@@ -36,7 +36,7 @@ _HELP = (
 )
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class NoKvm(ContendedError):
@@ -75,7 +75,7 @@ def boot(boot: Boot) -> GuestReport:
     return with_timers(boot, once)
 
 
-def with_timers(boot: Boot, once: Callable[[Boot], tuple[T, str]]) -> T:
+def with_timers(boot: Boot, once: Callable[[Boot], tuple[_T, str]]) -> _T:
     """What `once` makes of a boot, which it returns with what the kernel printed.
 
     A guest measures its timers against each other. On a busy host that may fail, and it goes on
