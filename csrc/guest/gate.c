@@ -278,13 +278,12 @@ void gate_run(const struct gate *g, struct result *result)
 	for (unsigned i = 0; i < g->procs; i++) {
 		s->workers[i].id = i;
 		s->workers[i].cpu = online_cpu(first_cpu + i);
-		pids[i] = fork();
+		pids[i] = fork_bound();
 		if (pids[i] < 0) {
 			kill_all(pids, i);
 			fail_errno("fork worker %u", i);
 		}
 		if (!pids[i]) {
-			end_with_parent();
 			work(s, i, g, latency ? latency + i * g->ops : NULL);
 			_exit(0);
 		}

@@ -64,7 +64,7 @@ static void run_workload(void)
 static int supervise(void)
 {
 	int status;
-	pid_t pid = fork(), ended;
+	pid_t pid = fork_bound(), ended;
 
 	if (pid < 0) {
 		report_error("fork: %s", strerror(errno));

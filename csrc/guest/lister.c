@@ -18,7 +18,6 @@ static void list(struct lister *lister, const char *directory, uint64_t most)
 	int fd = open_file(directory, O_RDONLY | O_DIRECTORY);
 	char entries[32768];
 
-	end_with_parent();
 	pin_to(online_cpu(0));
 	for (;;) {
 		long n;
@@ -46,7 +45,7 @@ struct lister *lister_shared(void)
 
 void lister_begin(struct lister *lister, struct gate *gate, const char *directory, uint64_t most)
 {
-	pid_t pid = fork(); /* the child shares what the parent notes of it */
+	pid_t pid = fork_bound(); /* the child shares what the parent notes of it */
 
 	if (pid < 0)
 		fail_errno("fork");

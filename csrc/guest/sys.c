@@ -169,21 +169,25 @@ void child_failed(const char *who, int status)
 	fail("%s ended with status %d", who, WEXITSTATUS(status));
 }
 
-void end_with_parent(void)
+pid_t fork_bound(void)
 {
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL))
+	const pid_t parent = getpid(), pid = fork();
+
+	if (!pid && prctl(PR_SET_PDEATHSIG, SIGKILL))
 		fail_errno("PR_SET_PDEATHSIG");
+	if (!pid && getppid() != parent)
+		_exit(1); /* it ended before that */
+	return pid;
 }
 
 void in_child(void (*f)(void *arg), void *arg)
 {
 	int status;
-	pid_t pid = fork();
+	pid_t pid = fork_bound();
 
 	if (pid < 0)
 		fail_errno("fork");
 	if (!pid) {
-		end_with_parent();
 		f(arg);
 		_exit(0);
 	}

@@ -38,8 +38,8 @@ void in_child(void (*f)(void *arg), void *arg);
 /* A child that failed: end as well, saying why unless it has said so. */
 void child_failed(const char *who, int status);
 
-/* For a child that may work for long: it ends with who forked it, however that ends. */
-void end_with_parent(void);
+/* fork() of a child that may work for long: it ends with this process, however that ends. */
+pid_t fork_bound(void);
 
 /* The online CPUs, lowest first. */
 unsigned online_cpus(void);

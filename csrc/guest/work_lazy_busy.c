@@ -130,7 +130,6 @@ static void look(unsigned i)
 {
 	struct stat st;
 
-	end_with_parent();
 	pin_to(online_cpu(1 + i % (online_cpus() - 1)));
 	for (;;)
 		(void)!stat(PLACE "/" ROMFS_FILE, &st);
@@ -169,7 +168,7 @@ static void run(void)
 	if (image < 0 || write(image, content, sizeof(content)) != sizeof(content))
 		fail_errno("write " IMAGE);
 	for (unsigned i = 0; i < lookers; i++) {
-		pids[i] = fork();
+		pids[i] = fork_bound();
 		if (pids[i] < 0)
 			fail_errno("fork");
 		if (!pids[i])

@@ -73,7 +73,6 @@ static void list(const char *path, unsigned id)
 	static char entries[1 << 20];
 	int fd = open_file(path, O_RDONLY | O_DIRECTORY);
 
-	end_with_parent();
 	pin_to(online_cpu(id));
 	if (sched_setscheduler(0, SCHED_FIFO, &first))
 		fail_errno("SCHED_FIFO");
@@ -96,7 +95,7 @@ static pid_t *jam(const char *const *at, unsigned mounts, unsigned more)
 	for (unsigned i = 0; i < mounts; i++) {
 		for (unsigned j = 0; j < more; j++)
 			make_file("%s/%u", at[i], j);
-		pids[i] = fork();
+		pids[i] = fork_bound();
 		if (pids[i] < 0)
 			fail_errno("fork");
 		if (!pids[i])

@@ -176,12 +176,11 @@ static void compute(void)
 /* On a CPU, or where the scheduler puts it if that is negative. */
 static pid_t start_beside(int cpu, void (*what)(void))
 {
-	const pid_t pid = fork();
+	const pid_t pid = fork_bound();
 
 	if (pid < 0)
 		fail_errno("fork");
 	if (!pid) {
-		end_with_parent();
 		if (cpu >= 0)
 			pin_to(cpu);
 		for (;;)

@@ -12,6 +12,7 @@ import pytest
 
 from contended.cases import hunt, timed
 from contended.errors import ContendedError
+from contended.kernel import times
 
 
 def region(label: str, cpus: int, per_second: float, **more: Any) -> Mapping[str, Any]:
@@ -56,7 +57,8 @@ def test_calls_are_ranked_by_what_many_cpus_make_of_them(recorded: Any) -> None:
         region("good", 80, 60e6),
         region("bad", 1, 2e6),
         region("bad", 80, 1e6),
-        region("bad", 80, 1e6, seed=2, stalled_ns=900.0, ticks=0.02),
+        region("bad", 80, 1e6, seed=2, stalled_ns=900.0, ticks=0.02, window_ns=200.0),
+        region("bad", 16, 1e6, misled=1.0, window_ns=200.0),
     )
     assert hunt.scaling() == pytest.approx({"bad": 0.5, "good": 60})
     table = hunt.ranked()
@@ -64,6 +66,7 @@ def test_calls_are_ranked_by_what_many_cpus_make_of_them(recorded: Any) -> None:
     assert table.rows[0][1:3] == ("0.5 µs", "0.5 times !")
     assert table.rows[1][2] == "60 times"
     assert "f: the line of bad (40 ns)" in table.rows[0][-1]
+    assert f"1 of the 3 boots of 80 CPUs are {times.OUTDATED}." in table.notes
 
 
 def test_without_one_cpu_there_is_nothing_to_compare_with(recorded: Any) -> None:

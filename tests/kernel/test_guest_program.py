@@ -183,12 +183,15 @@ def test_who_computes_beside_umounts_does(alone: list[str]) -> None:
 
 
 def test_whoever_works_ends_with_who_began_it(alone: list[str], program: Path) -> None:
-    """A process of its own for the workload, one who umounts, and one who computes beside."""
+    """Who waits, a process for the workload, one who umounts, and one who computes beside.
+
+    They have work for a quarter of an hour.
+    """
 
     def working() -> int:
         return sum(_runs(process, program) for process in Path("/proc").iterdir())
 
-    command = [*alone, "umount", "ops=50000", "rounds=1", "loops=1"]
+    command = [*alone, "umount", "ops=50000", "rounds=1", "loops=1", "apart=20000"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as began:
         try:
             assert eventually(lambda: working() == 4)

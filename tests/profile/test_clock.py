@@ -645,6 +645,7 @@ def test_a_group_without_the_line_has_one_request_out_at_a_time(fake: Path, tmp_
         (machine(core=0), "no such machine"),
         (machine(policy=3), "no such machine"),
         (machine(take=3), "no such machine"),
+        (machine(smt=999), "no such machine"),
         (machine() + "+1", "20 numbers"),
         ("tick=soon", "give an address"),
         ("late=0", "give 1 to 1000000"),

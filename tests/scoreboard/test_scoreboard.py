@@ -157,7 +157,7 @@ def test_a_guess_is_judged_by_the_same_rule_and_tallied(entries: tuple[Entry, ..
     told = replace(changed, rows=(replace(changed.rows[0], verdict="inconsistent"),))
     assert board.skill((told,)) == (0, 0, 0), "no skill where there is nothing to hold"
     doubtful = [row for row in every if row.verdict == "held" and row.timed and row.timed.doubtful]
-    assert f" {len(doubtful)} are of boots of which some are doubtful." in text
+    assert f" {len(doubtful)} of those that held rest on some doubtful boots." in text
     assert 0 < len(doubtful) < board.tally(entries)["held"]
 
 

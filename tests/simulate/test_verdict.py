@@ -48,7 +48,7 @@ PUBLISHED = (50.0, 55.0)
         ((2048.0, 2048.0), (4096.0, 4096.0), "chains", "counted", "differs"),
         ((0.0, 0.0), (0.0, 0.0), "HITM", "counted", "counted"),
         ((0.1, 0.1), (0.0, 0.0), "HITM", "counted", "differs"),
-        ((0.0, 0.0), (0.0, 0.0), "HITM", "predicted", "counted"),
+        ((0.0, 0.0), (0.0, 0.0), "HITM", "predicted", "consistent"),
         # nobody is right about what the source itself contradicts
         ((50.0, 55.0), PUBLISHED, "s", "contradicted", "inconsistent"),
         (None, PUBLISHED, "s", "contradicted", "inconsistent"),

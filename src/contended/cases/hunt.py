@@ -97,8 +97,9 @@ def ranked() -> Table:
     box = machines.get(first["machine"]).title
     mark = "! Doubtful: more than a hundredth of it was timer ticks, or not all worked at one time."
     notes = [mark] if any(" !" in row[2] for row in rows) else []
-    if old := sum(map(times.outdated, kept.regions)):
-        notes.append(f"{old} of {len(kept.regions)} boots are {times.OUTDATED}.")
+    shown = [each for each in kept.regions if each["cpus"] == most]
+    if old := sum(map(times.outdated, shown)):
+        notes.append(f"{old} of the {len(shown)} boots of {most} CPUs are {times.OUTDATED}.")
     return Table(f"Calls that share nothing, Linux {first['variant']}, {box}", head, rows, notes)
 
 

@@ -214,7 +214,7 @@ STUDY = Study(
             kernel=_HITM,
             timed=(timed.remote("before, remote share", "before", 80, _LENT),),
             note="Samples of perf c2c depend on how long it listened; what can be compared is "
-            "whether the line moves at all, and which part of the moves is remote.",
+            "which part of the moves is remote.",
         ),
         "local-hitm": Evidence(
             userspace=_CREDS,

@@ -159,6 +159,7 @@ def profile_kernel(
         )
 
         def once(description: qemu.Boot) -> tuple[list[tuple[plugin.Region, Profile]], str]:
+            out.unlink(missing_ok=True)  # of a boot before
             results: list[dict[str, Any]] = []
             found: list[tuple[plugin.Region, Profile]] | None = None
             with vm.VirtualMachine(description) as machine:

@@ -70,7 +70,8 @@ def time(
     `kept` by the guest there may be more processes than CPUs, and sleep is in that time. More CPUs
     than a run's kernels know are those of configuration `many`. Raises UsageError for more than
     these, or the machine, have, an unknown machine or cost, a window that is none, for processes
-    without a CPU on the region's clock, and for what the case lacks.
+    without a CPU on the region's clock or CPUs without a process, for who is next said twice, and
+    for what the case lacks.
     """
     case, box = variants.load(slug), machines.get(machine)
     check_range("--seeds", seeds, 1, 100)
@@ -86,6 +87,10 @@ def time(
         check_range("--cpus", n, 1, min(box.cpus, how.of_many().workers))
     how = replace(how, args={**how.args, **(changed or {})}, watch=(), calls=())
     procs = str(how.args.get("procs", ""))
+    if procs.isdecimal() and not int(procs):
+        raise UsageError(f"procs={procs}: give 1 or more")
+    if kept == "region" and str(how.args.get("loose", "")) == "1":
+        raise UsageError("loose=1: the scheduler may leave a CPU empty, so give --clock guest")
     if kept == "region" and procs.isdecimal():
         if int(procs) > min(cpus):
             raise UsageError(
@@ -217,6 +222,6 @@ def _timed(
         if kept == "region" and len(each.rates) != cpus:
             raise UsageError(
                 f"{len(each.rates)} of {cpus} CPUs did two operations or more: give as many --cpus "
-                "as the workload has processes, or more operations (--set ops=N)"
+                "as the workload has processes (some have one), or more operations (--set ops=N)"
             )
     return found

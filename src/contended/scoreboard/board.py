@@ -201,8 +201,8 @@ def summary(entries: tuple[Entry, ...]) -> str:
         f"shown here. Of the {rows} that a naive guess can be made of, held: ours {ours}, the "
         f"guess {naive}; within a quarter, by the middle of what is predicted: ours {middles}, the "
         f"guess {guessed}. {apart} of those that held lie between two groups of draws: something "
-        f"is not known, is drawn one way or the other, and neither fits. {doubtful} are of boots "
-        f"of which some are doubtful. What a mark says: {DOUBT}."
+        f"is not known, is drawn one way or the other, and neither fits. {doubtful} of "
+        f"those that held rest on some doubtful boots. What a mark says: {DOUBT}."
     )
 
 
@@ -260,8 +260,6 @@ def _row(
             sides["naive"] = _said(timing.guesses, guess, kept)
     verdict = kept.verdict
     if said:
-        if kept.kind == "counted" and kept.simulated is not None:
-            said.append(kept.verdict)
         verdict = said[0] if len(set(said)) == 1 else "differs"
     elif sides["timed"] is not None:
         verdict = sides["timed"].verdict
@@ -287,9 +285,8 @@ def _judged(reading: Reading, kept: Predicted) -> Verdict:
 def _said(
     values: Sequence[float], ends: Range, kept: Predicted, timing: Timing | None = None
 ) -> Said:
-    kind: Kind = "predicted" if kept.kind == "counted" else kept.kind
     boots = DRAWS if timing is None else timing.seeds  # a simulation has more
-    verdict = judge(ends, kept.published, kept.unit, kind, boots)
+    verdict = judge(ends, kept.published, kept.unit, kept.kind, boots)
     factor = gap(ends, kept.published, kept.unit)
     doubtful = timing.doubtful if timing else 0
     close = near(values, kept.published, kept.unit)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 from contended import stats
 from contended.measure.results import number
@@ -154,7 +153,6 @@ class Ground:
         naive: Value | None = None,
         published: Range | None = None,
         unit: str = "",
-        kind: Kind = "predicted",
     ) -> Predicted:
         """The row of a published value, or of another, see `said`, that follows from some.
 
@@ -162,10 +160,9 @@ class Ground:
         """
         draws = self.draws()
         guess = naive or (lambda draw: value(replace(draw, alone=True)))
-        guesses = [] if kind == "counted" else [guess(draw) for draw in draws]
+        guesses = [guess(draw) for draw in draws]
         seen, place = [value(draw) for draw in draws], (self.machine, self.cpus)
-        known: dict[str, Any] = {"published": published, "unit": unit, "kind": kind}
-        return said(figure, name, seen, guesses, why, place, **known)
+        return said(figure, name, seen, guesses, why, place, published=published, unit=unit)
 
     def compared(self, figure: Published, why: str) -> Iterator[Predicted]:
         """The rows of the rates before and after, and of the quotient of the two."""

@@ -58,8 +58,6 @@ def judge(
     if gap(ours, published, unit) > 1:
         return "differs"
     low, high = _plain(ours, unit)
-    if low == high == 0:  # nothing is nothing, and no skill
-        return "counted"
     narrow = low > 0 and high <= NARROW * low and draws >= DRAWS
     return "held" if narrow and kind != "fitted" else "consistent"
 
