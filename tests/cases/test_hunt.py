@@ -66,7 +66,7 @@ def test_calls_are_ranked_by_what_many_cpus_make_of_them(recorded: Any) -> None:
     assert table.rows[0][1:3] == ("0.5 µs", "0.5 times !")
     assert table.rows[1][2] == "60 times"
     assert "f: the line of bad (40 ns)" in table.rows[0][-1]
-    assert f"1 of the 3 boots of 80 CPUs are {times.OUTDATED}." in table.notes
+    assert f"1 of these 3 boots are {times.OUTDATED}." in table.notes
 
 
 def test_without_one_cpu_there_is_nothing_to_compare_with(recorded: Any) -> None:

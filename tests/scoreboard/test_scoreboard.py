@@ -19,7 +19,13 @@ from support import make_home, one_line
 
 from contended import cases, register
 from contended.book import picture, scoreboard
-from contended.cases import lockref_pause, timed, waited
+from contended.cases import (
+    lockref_pause,
+    open_creat_unlazy,
+    timed,
+    umount_grace_period,
+    waited,
+)
 from contended.cases.evidence import Evidence, Read, RunProbe, Runs, count, lab, lab_text, ratio
 from contended.cli import main
 from contended.errors import ContendedError
@@ -29,6 +35,7 @@ from contended.measure.results import Measurement
 from contended.scoreboard import board, simulated
 from contended.scoreboard.board import Entry, Said
 from contended.show import claims, lesson
+from contended.simulate import grace
 from contended.simulate.predict import Predicted
 from contended.simulate.verdict import SHOWN, gap, judge, near
 
@@ -168,10 +175,59 @@ def test_middles_that_are_near_are_counted(entries: tuple[Entry, ...]) -> None:
         sum(row.ours.close for row in rows if row.ours),
         sum(row.naive.close for row in rows if row.naive),
     )
-    for row in rows:
-        assert row.ours
-        if row.ours.close:
-            assert near([row.ours.middle], row.published, row.unit)
+    middles = [row for row in rows if row.ours and near([row.ours.middle], row.published, row.unit)]
+    assert all(row in middles for row in rows if row.ours and row.ours.close)
+    assert 0 < board.close(entries)[0] < len(middles), "between two groups there is no draw"
+
+
+def test_a_cost_that_so_many_cpus_cannot_tell_is_not_named(entries: tuple[Entry, ...]) -> None:
+    """Two processes on two cores know no way within a core, and no other socket."""
+    costs = {"core": 8.0, "near": 48.0, "far": 130.0}
+    one = {"machine": "2x24-smt", "cpus": 2, "costs": costs}
+    assert timed._told([one]) == {"near": 48.0}
+    assert timed._told([one, {**one, "cpus": 96}]) == costs
+    whys = [row.why for entry in entries if entry.figure == "pause-2" for row in entry.rows]
+    assert any("it depends on" in why for why in whys)
+    assert not any("the way within a core" in why for why in whys)
+
+
+def test_the_pages_numbers_on_single_rows_are_of_the_rows(
+    entries: tuple[Entry, ...], root: Path
+) -> None:
+    rows = {(e.figure, row.name): row for e in entries for row in e.rows}
+    rules = (root / "docs" / "simulators.md").read_text()
+    eight = rows["pause-8", "fstat-no-pause"]
+    assert eight.timed
+    assert eight.verdict == "held"
+    point = sum(eight.published) / 2
+    assert f"would be missed by {eight.timed.low / point:.3f}, where it holds" in rules
+    waits = rows["no-wait", "before"]
+    assert waits.timed
+    rest = grace.Rcu().call_us / 1000 - umount_grace_period.OWN_MS
+    assert waits.timed.high - rest < waits.published[0] < waits.timed.high, "virtual-time.md"
+    misses = (root / "docs" / "misses.md").read_text()
+    slow = rows["open-close-64-mounts", "before"].published[0]
+    drawn = timed.record("open-creat-unlazy", "time-drawn").of("paused", 80).values()
+    by = {
+        rule: [
+            slow * each["per_second"] / open_creat_unlazy.OPENS
+            for each in drawn
+            if each["costs"]["grouped"] == rule
+        ]
+        for rule in (0, 1)
+    }
+    ends = f"{min(by[0]):.2f} to {max(by[0]):.1f}"
+    assert f"too fast, by {ends} if chance says" in misses
+    assert max(by[0]) < min(by[1]), "and by more"
+    table = (root / "docs" / "published-table.md").read_text()
+    seconds = rows["open-close-64-mounts", "before"].timed
+    assert seconds
+    assert f"(virtual-time.md#what-is-foreseen) they are missed by {seconds.gap:.2f}.)" in table
+    of = dict(re.findall(r"^\| (\w+), pause \| .*, ([\d.]+) !? ?\|$", table, re.M))
+    both = (
+        f"by {float(of['open']):.1f} and {float(of['fstat']):.1f} times in the middle if a socket"
+    )
+    assert both in misses
 
 
 def test_what_boots_by_older_rules_lack_is_not_said_of_todays(

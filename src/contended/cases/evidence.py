@@ -86,7 +86,10 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class RunProbe:
-    """What to read from a run, in words, and how; it may compare with a published value."""
+    """What to read from a run, in words, and how; it may compare with a published value.
+
+    A value that is `given` went into the run, and comes out again.
+    """
 
     what: str
     read: Read

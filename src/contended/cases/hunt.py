@@ -7,6 +7,8 @@ rename writes and every walk of a path reads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from contended import stats
 from contended.cases import timed
 from contended.errors import ContendedError
@@ -97,10 +99,13 @@ def ranked() -> Table:
     box = machines.get(first["machine"]).title
     mark = "! Doubtful: more than a hundredth of it was timer ticks, or not all worked at one time."
     notes = [mark] if any(" !" in row[2] for row in rows) else []
-    shown = [each for each in kept.regions if each["cpus"] == most]
-    if old := sum(map(times.outdated, shown)):
-        notes.append(f"{old} of the {len(shown)} boots of {most} CPUs are {times.OUTDATED}.")
+    notes += _old([each for each in kept.regions if each["cpus"] == most])
     return Table(f"Calls that share nothing, Linux {first['variant']}, {box}", head, rows, notes)
+
+
+def _old(shown: Sequence[timed.Region]) -> list[str]:
+    old = sum(map(times.outdated, shown))
+    return [f"{old} of these {len(shown)} boots are {times.OUTDATED}."] if old else []
 
 
 def _alone_and_together(kept: timed.Record) -> list[tuple[str, float, float]]:
@@ -138,10 +143,12 @@ def beside(title: str) -> Plot:
             n: [WALKS.run(variant, MACHINE, int(n), seed=s)["run"].ops_per_s for s in range(SEEDS)]
             for n in sorted({n for curve in kernels.values() for n in curve})
         }
+    box = machines.get(MACHINE).title
+    note = [f"real kernel in virtual time, and simulated: {box}"]
     return chart(
         title,
         lines,
         xlabel="CPUs, of which one renames",
         ylabel="stats/s, all CPUs",
-        note=f"real kernel in virtual time, and simulated: {machines.get(MACHINE).title}",
+        note="; ".join(note + _old(timed.record(SLUG, "time-beside").regions)).rstrip("."),
     )
